@@ -1,0 +1,53 @@
+"""What dispatch hands back: a `Plan` that is made once and run many times, and the tensors of one run.
+
+Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S page size, n dense K/V rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from arch_caps import Request
+
+
+class KV(NamedTuple):
+    """K and V as NHD views whatever the caller's layout; only the last dimension is contiguous.
+
+    Paged: `[N, S, Hkv, D]`. Dense: `[n, Hkv, D]`.
+    """
+
+    k: torch.Tensor
+    v: torch.Tensor
+
+
+class State(NamedTuple):
+    """A partial attention result: `out` `[T, Hq, D]` and its fp32 log2-sum-exp `lse` `[T, Hq]`."""
+
+    out: torch.Tensor
+    lse: torch.Tensor
+
+
+@dataclass(slots=True)
+class RunArgs:
+    """The tensors of one run, checked against the plan. A plan writes `out` and, if it is given, `lse`."""
+
+    q: torch.Tensor  # [T, Hq, Dqk], request.q_dtype, last dimension contiguous
+    kv: tuple[KV, ...]  # one per level
+    out: torch.Tensor  # [T, Hq, Dvo], request.o_dtype
+    lse: torch.Tensor | None  # fp32 [T, Hq]
+    sm_scale: float  # request.sm_scale with q_scale and k_scale folded in
+    v_scale: float = 1.0  # multiplies the attention result before a partial state is merged in
+    partial: State | None = None  # merged into the result as one more KV range
+
+
+class Plan(Protocol):
+    """A backend's decision for one (Request, Problem)."""
+
+    request: Request
+    backend: str
+    workspace_bytes: int  # what this plan takes from the caller's workspace, or would
+
+    def run(self, args: RunArgs) -> None:
+        """Compute attention into `args.out` and `args.lse`. No host synchronisation, no allocation kept."""
