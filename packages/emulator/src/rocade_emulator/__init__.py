@@ -1,0 +1,8 @@
+"""Placeholder of the instruction-level GPU emulator. It has no code yet and emulates nothing.
+
+The distribution exists so that its name, its place in the workspace and the `rocade[emulator]` extra are settled.
+"""
+
+from rocade_emulator._version import __version__
+
+__all__ = ["__version__"]
