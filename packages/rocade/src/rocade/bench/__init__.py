@@ -1,0 +1,1 @@
+"""Benchmarks that anyone can rerun: rocade beside its rivals in one process, with medians and ratios."""
