@@ -1,0 +1,59 @@
+"""Every environment variable that rocade reads: its name, type, default and meaning. Nothing else reads one.
+
+A setting is read when it is needed, never at import, so a program may change it between two plans.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+_BOOLS = {"": False, "0": False, "1": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable. The settings page of the documentation is generated from these fields."""
+
+    name: str
+    type: type[bool]
+    default: bool
+    text: str
+
+    def read(self) -> bool:
+        """The value now; `ValueError` names the variable when it holds neither 0 nor 1."""
+        raw = os.environ.get(self.name)
+        if raw is None:
+            return self.default
+        if raw not in _BOOLS:
+            raise ValueError(f"{self.name} is {raw!r}; expected 0 or 1")
+        return _BOOLS[raw]
+
+
+VALIDATE = Setting(
+    "ROCADE_VALIDATE",
+    bool,
+    False,
+    "Check plan arrays that live on a device, too: they are copied to the host, and page ids, positions and "
+    "lengths out of range raise ValueError. Costs a synchronisation at each plan and run.",
+)
+
+FUSED_CASCADE = Setting(
+    "FLASHINFER_HIP_FUSED_CASCADE",
+    bool,
+    False,
+    "Spelled as in FlashInfer's ROCm port and read at plan. 1 makes MultiLevelCascadeAttentionWrapper share every "
+    "level as given, whatever the cost model says.",
+)
+
+SETTINGS = (VALIDATE, FUSED_CASCADE)
+
+
+def validate() -> bool:
+    """Whether device arrays are checked on the host (`ROCADE_VALIDATE`)."""
+    return VALIDATE.read()
+
+
+def fused_cascade() -> bool:
+    """Whether cascade levels are shared whatever the cost model says (`FLASHINFER_HIP_FUSED_CASCADE`)."""
+    return FUSED_CASCADE.read()
