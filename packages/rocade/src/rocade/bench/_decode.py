@@ -12,7 +12,7 @@ from rocade.bench._machine import Machine
 from rocade.bench._peers import TorchDecode
 from rocade.bench._report import Report
 from rocade.bench._timing import Samples, compete
-from rocade.bench._workload import Heads, PagedBatch, Table, page_table, paged_batch
+from rocade.bench._workload import LLAMA_HEADS, Heads, PagedBatch, Table, page_table, paged_batch
 
 # Native decode against the best PyTorch formulation, by dtype; and its share of read bandwidth in fp32.
 SPEEDUP_FLOOR = {torch.float32: 2.0, torch.bfloat16: 3.0, torch.float16: 3.5}
@@ -55,7 +55,7 @@ def _decode_wrapper(batch: PagedBatch, table: Table) -> rocade.BatchDecodeWithPa
 
 def bench_decode(report: Report, machine: Machine, dtype: torch.dtype, batch: int, kv_len: int) -> None:
     """One decode row: rocade against each PyTorch formulation."""
-    work = paged_batch(batch, kv_len, dtype, Heads())
+    work = paged_batch(batch, kv_len, dtype, LLAMA_HEADS)
     peers = TorchDecode(work).calls()
     calls = {"rocade": decode_calls(work), **peers}
     case = f"decode {str(dtype).removeprefix('torch.')} {batch} x {kv_len}"
@@ -82,7 +82,7 @@ class Shared:
     prefix: int
     suffix: int
     dtype: torch.dtype
-    heads: Heads = Heads()
+    heads: Heads = LLAMA_HEADS
 
     @property
     def case(self) -> str:
@@ -102,7 +102,7 @@ class Shared:
 
 
 def shared_batch(shared: Shared, page_size: int = 16) -> tuple[PagedBatch, Table, Table]:
-    """The flat batch (prefix pages repeated in every request's table), the prefix table and the suffix table."""
+    """The flat batch (prefix pages repeated in every table row), the prefix table and the suffix table."""
     flat = paged_batch(shared.batch, shared.prefix + shared.suffix, shared.dtype, shared.heads, page_size)
     prefix_pages = shared.prefix // page_size
     pages = flat.tables[0].indices.view(shared.batch, -1).clone()

@@ -1,4 +1,4 @@
-"""Host costs: plan() of a large batch with host arrays for each wrapper, and what `import rocade` adds to torch."""
+"""Host costs: plan() of a large batch with host arrays, and what `import rocade` adds to torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 import rocade
 from rocade.bench._report import Report
-from rocade.bench._workload import Heads, Table, page_table
+from rocade.bench._workload import LLAMA_HEADS, Table, page_table
 
 REQUESTS = 1024
 KV_LEN = 1024
@@ -30,7 +30,7 @@ def _workspace() -> torch.Tensor:
 
 def plan_calls() -> dict[str, Callable[[], object]]:
     """plan() of every wrapper for 1024 requests; prefill wrappers plan one query token a request."""
-    heads = Heads()
+    heads = LLAMA_HEADS
     pages = torch.arange(REQUESTS * (KV_LEN // PAGE_SIZE), dtype=torch.int32).view(REQUESTS, -1)
     flat = page_table(pages, KV_LEN, PAGE_SIZE)
     qo = torch.arange(REQUESTS + 1, dtype=torch.int32)

@@ -3,8 +3,8 @@
 Three formulations, each handed equal lengths (so that none needs a mask, which favours them):
 
 - `gather + SDPA`: what a user writes first.
-- `tiles + bmm`: gather about 2048 tokens at a time into a reused buffer, two batched products in fp32 with the
-  group's query heads as rows, and an online softmax over tiles.
+- `tiles + bmm`: gather about 2048 tokens at a time into a reused buffer, two batched products in fp32 with
+  the group's query heads as rows, and an online softmax over tiles.
 - `tiles + flash`: the same tiles through the fused CPU op, combined by their log-sum-exp.
 """
 

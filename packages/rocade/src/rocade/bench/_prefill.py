@@ -7,7 +7,7 @@ import torch
 import rocade
 from rocade.bench._report import Report
 from rocade.bench._timing import compete
-from rocade.bench._workload import Heads
+from rocade.bench._workload import LLAMA_HEADS
 
 SDPA_FLOOR = 0.9
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
@@ -16,7 +16,7 @@ ROTATE = 4
 
 def bench_prefill(report: Report, dtype: torch.dtype, length: int, *, causal: bool) -> None:
     """One prefill row, batch 1: rocade's single prefill against SDPA with enable_gqa."""
-    heads = Heads()
+    heads = LLAMA_HEADS
     qs = [torch.randn(length, heads.qo, heads.dim).to(dtype) for _ in range(ROTATE)]
     ks, vs = ([torch.randn(length, heads.kv, heads.dim).to(dtype) for _ in range(ROTATE)] for _ in range(2))
 

@@ -58,9 +58,8 @@ class Report:
     def close(self, path: Path | None, head: str) -> int:
         """Print the summary, write JSON if asked, and return the exit code: 1 when wrong or missed."""
         missed = [f for f in self.floors if not f.met]
-        print(
-            f"\n{len(self.floors) - len(missed)} of {len(self.floors)} floors met, {len(self.errors)} wrong results"
-        )
+        met = len(self.floors) - len(missed)
+        print(f"\n{met} of {len(self.floors)} floors met, {len(self.errors)} wrong results")
         for line in [*map(str, missed), *self.errors]:
             print(f"  {line}")
         if path is not None:

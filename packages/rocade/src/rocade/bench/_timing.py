@@ -54,8 +54,8 @@ def compete(
 ) -> Samples:
     """Time all contenders round by round for about `budget_s` seconds, after one warm-up call each.
 
-    A call gets its turn number and picks its buffers from it. Contenders named in `sparing` are slow ones: they
-    run in the first round only once they have used up half of the budget.
+    A call gets its turn number and picks its buffers from it. Contenders named in `sparing` are slow ones:
+    they sit out once they have used up half of the budget.
     """
     spent = {name: once(call, 0) for name, call in calls.items()}
     round_s = sum(t for name, t in spent.items() if name not in sparing)

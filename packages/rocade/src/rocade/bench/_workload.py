@@ -22,6 +22,9 @@ class Heads:
     dim: int = 128
 
 
+LLAMA_HEADS = Heads()  # Llama-3-8B, the shape most published decode figures use
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One batch's page table as FlashInfer takes it."""
@@ -58,7 +61,7 @@ def page_table(pages: torch.Tensor, kv_len: int, page_size: int) -> Table:
 
 
 def paged_batch(batch: int, kv_len: int, dtype: torch.dtype, heads: Heads, page_size: int = 16) -> PagedBatch:
-    """Random K, V and q; pages of every request scattered over the pool, as in a serving engine that has run a while."""
+    """Random K, V and q; pages scattered over the pool, as in a serving engine that has run a while."""
     per_request = -(-kv_len // page_size)
     step_bytes = 2 * batch * per_request * page_size * heads.kv * heads.dim * dtype.itemsize
     count = min(MAX_TABLES, max(1, -(-ROTATE_BYTES // step_bytes)))

@@ -1,4 +1,4 @@
-"""`rocade bench cpu`: decode, cascade, prefill and host costs beside PyTorch, in one run, with this run's machine."""
+"""`rocade bench cpu`: decode, cascade, prefill and host costs beside PyTorch, in one run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", action="append", choices=PARTS, help="only these parts (default: all)")
     parser.add_argument("--dtype", action="append", choices=tuple(DTYPES), help="only these dtypes")
     parser.add_argument("--threads", type=int, help="torch threads (default: torch's own)")
-    parser.add_argument(
-        "--quick", action="store_true", help="leave out the largest caches (kv 8192 at batch 64)"
-    )
+    parser.add_argument("--quick", action="store_true", help="leave out the largest cache (64 x 8192)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and floors to FILE")
     return parser
 
