@@ -182,7 +182,8 @@ FEATURES: tuple[Feature, ...] = (
         moe_a2a_wrap_payload_tensor_in_workspace decode_cp_a2a_alltoall AllReduceFusionOp
         AllReduceFusionPattern AllReduceStrategyConfig AllReduceStrategyType AllReduceFusionWorkspace
         QuantizationSFLayout MNNVLAllReduceFusionWorkspace TRTLLMAllReduceFusionWorkspace CudaRTLibrary
-        Mapping MoeAlltoAll MnnvlMemory MnnvlMoe MoEAlltoallInfo MnnvlConfig CommBackend UlyssesCommunicator""",
+        Mapping MoeAlltoAll MnnvlMemory MnnvlMoe MoEAlltoallInfo MnnvlConfig CommBackend
+        UlyssesCommunicator""",
     ),
     Feature(
         f"{_NOT_ATTENTION} linear attention or state-space models",
