@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+
 from rocade import _bits
 from rocade.quantization import packbits, segment_packbits
 
@@ -13,13 +16,13 @@ ORDERS = ["big", "little"]
 
 @pytest.mark.parametrize("bitorder", ORDERS)
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 1001])
-def test_packbits_equals_numpy(size, bitorder):
+def test_packbits_equals_numpy(size: int, bitorder: str) -> None:
     x = torch.rand(size) < 0.5
     expected = np.packbits(x.numpy(), bitorder=bitorder)
     assert np.array_equal(packbits(x, bitorder).numpy(), expected)
 
 
-def test_each_bit_of_each_byte_lands_where_it_should():
+def test_each_bit_of_each_byte_lands_where_it_should() -> None:
     x = torch.eye(8, dtype=torch.bool).flatten()
     assert packbits(x).tolist() == [128 >> i for i in range(8)]  # FlashInfer's default is big
     assert packbits(x, bitorder="little").tolist() == [1 << i for i in range(8)]
@@ -27,12 +30,12 @@ def test_each_bit_of_each_byte_lands_where_it_should():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32])
-def test_any_nonzero_is_one(dtype):
+def test_any_nonzero_is_one(dtype: torch.dtype) -> None:
     x = torch.tensor([0, 2, 128, 0, 7], dtype=dtype)
     assert packbits(x, "little").tolist() == [0b10110]
 
 
-def test_strided_input():
+def test_strided_input() -> None:
     x = torch.rand(40) < 0.5
     assert torch.equal(packbits(x[::3]), packbits(x[::3].clone()))
 
@@ -41,7 +44,13 @@ def test_strided_input():
 @pytest.mark.parametrize("bitorder", ORDERS)
 @pytest.mark.parametrize("lengths", [[], [0], [5, 0, 8, 16, 1, 0, 0], [0, 3], [7] * 20])
 @pytest.mark.parametrize("start", [0, 3])
-def test_segments_start_on_their_own_byte(lengths, bitorder, start, spread, monkeypatch):
+def test_segments_start_on_their_own_byte(
+    lengths: list[int],
+    bitorder: str,
+    start: int,
+    spread: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_bits, "_copy_segments", spread)
     indptr = torch.tensor([start, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     x = torch.rand(int(indptr[-1]) + 2) < 0.5  # longer than the segments need
@@ -55,7 +64,7 @@ def test_segments_start_on_their_own_byte(lengths, bitorder, start, spread, monk
         assert np.array_equal(packed[byte_indptr[i] : byte_indptr[i + 1]].numpy(), expected)
 
 
-def test_int64_indptr_stays_int64():
+def test_int64_indptr_stays_int64() -> None:
     _, byte_indptr = segment_packbits(torch.ones(9, dtype=torch.bool), torch.tensor([0, 9]))
     assert byte_indptr.dtype == torch.int64
     assert byte_indptr.tolist() == [0, 2]
@@ -72,12 +81,12 @@ def test_int64_indptr_stays_int64():
         (torch.tensor([[0, 4]]), "indptr"),
     ],
 )
-def test_bad_indptr_is_refused(indptr, match):
+def test_bad_indptr_is_refused(indptr: torch.Tensor, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         segment_packbits(torch.ones(10, dtype=torch.bool), indptr)
 
 
-def test_bad_order_and_shape_are_refused():
+def test_bad_order_and_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="bitorder"):
         packbits(torch.ones(8), "middle")
     with pytest.raises(ValueError, match="bitorder"):

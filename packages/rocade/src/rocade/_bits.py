@@ -1,14 +1,14 @@
 """Packs booleans into bytes: the one implementation behind `packbits`, `segment_packbits` and custom masks.
 
-Eight 0/1 bytes are read as one 64-bit word; a multiplication gathers their low bits in its top byte. The word is
-read in the host's byte order, which is little-endian on every machine that PyTorch supports here.
+Eight 0/1 bytes are read as one 64-bit word; a multiplication gathers their low bits in its top byte. The word
+is read in the host's byte order, which is little-endian on every machine rocade runs on.
 """
 
 from __future__ import annotations
 
 import torch
 
-# Byte i of the word has to reach bit 56 + i (little) or bit 63 - i (big); no two products share a bit below 2^64.
+# Byte i of the word has to reach bit 56 + i (little) or bit 63 - i (big); no two products meet below 2^64.
 _GATHER = {
     "little": sum(1 << (56 - 7 * i) for i in range(8)),
     "big": sum(1 << (63 - 9 * i) for i in range(8)),

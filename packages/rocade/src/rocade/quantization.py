@@ -46,7 +46,7 @@ def segment_packbits(
         bitorder: as in `packbits`.
 
     Returns:
-        The packed uint8 `[m]`, and the first byte of each segment, `[B + 1]` with dtype and device of `indptr`.
+        The packed uint8 `[m]`, and the first byte of each segment: `[B + 1]`, dtype and device of `indptr`.
 
     Raises:
         ValueError: `indptr` decreases, leaves `x`, or has another shape or dtype; or as in `packbits`.
