@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+
 from rocade.conformance import oracle
 from rocade.conformance.oracle import CascadeLevel, Rules
 from rocade.conformance.oracle_states import merge_state
@@ -17,7 +19,13 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def scalar_attention(q, k, v, visible, logit):
+def scalar_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    visible: Callable[[int, int], bool],
+    logit: Callable[[int, int, int, float], float],
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention as a schoolbook loop over Python floats; `logit(h, i, j, dot)` shapes one logit."""
     n, heads, _ = q.shape
     m, kv_heads, dv = v.shape
@@ -34,7 +42,7 @@ def scalar_attention(q, k, v, visible, logit):
     return out, lse
 
 
-def test_one_key_returns_its_value_and_its_logit_in_base_two():
+def test_one_key_returns_its_value_and_its_logit_in_base_two() -> None:
     q, k, v = torch.tensor([[[3.0, 4.0]]]), torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[7.0, -5.0]]])
     ref = oracle.attend(q, k, v, Rules(scale=0.5))
     assert ref.out.tolist() == [[[7.0, -5.0]]]
@@ -42,7 +50,7 @@ def test_one_key_returns_its_value_and_its_logit_in_base_two():
     assert ref.logit_mass.item() == 5.5
 
 
-def test_two_equal_keys_average_their_values():
+def test_two_equal_keys_average_their_values() -> None:
     q, k = torch.zeros(1, 1, 4), rand(2, 1, 4)
     v = torch.tensor([[[1.0]], [[3.0]]])
     ref = oracle.attend(q, k, v, Rules(scale=1.0))
@@ -50,13 +58,13 @@ def test_two_equal_keys_average_their_values():
     assert ref.lse.item() == pytest.approx(1.0)
 
 
-def test_causal_is_bottom_right_aligned():
+def test_causal_is_bottom_right_aligned() -> None:
     """Two queries on three keys: the first sees two keys, the second sees three."""
     seen = oracle.visible_keys(2, 3, Rules(scale=1.0, causal=True), None)
     assert seen.tolist() == [[True, True, False], [True, True, True]]
 
 
-def test_causal_with_more_queries_than_keys_leaves_the_first_rows_blind():
+def test_causal_with_more_queries_than_keys_leaves_the_first_rows_blind() -> None:
     seen = oracle.visible_keys(3, 1, Rules(scale=1.0, causal=True), None)
     assert seen.tolist() == [[False], [False], [True]]
 
@@ -64,30 +72,30 @@ def test_causal_with_more_queries_than_keys_leaves_the_first_rows_blind():
 @pytest.mark.parametrize(
     ("causal", "row"), [(True, [False, True, True, False]), (False, [False, True, True, True])]
 )
-def test_window_bounds_the_left_and_never_the_right(causal, row):
+def test_window_bounds_the_left_and_never_the_right(causal: bool, row: list[bool]) -> None:
     seen = oracle.visible_keys(2, 4, Rules(scale=1.0, causal=causal, window_left=1), None)
     assert seen[0].tolist() == row
 
 
-def test_window_zero_with_causal_is_the_diagonal():
+def test_window_zero_with_causal_is_the_diagonal() -> None:
     assert oracle.visible_keys(4, 4, Rules(scale=1.0, causal=True, window_left=0), None).equal(
         torch.eye(4, dtype=torch.bool)
     )
 
 
-def test_custom_mask_replaces_causal_and_keeps_the_window():
+def test_custom_mask_replaces_causal_and_keeps_the_window() -> None:
     custom = torch.ones(2, 4, dtype=torch.bool)
     custom[1, 3] = False
     seen = oracle.visible_keys(2, 4, Rules(scale=1.0, causal=True, window_left=1), custom)
     assert seen.tolist() == [[False, True, True, True], [False, False, True, False]]
 
 
-def test_mask_bits_are_little_endian():
+def test_mask_bits_are_little_endian() -> None:
     seen = oracle.unpack_mask([0xFF, 0b10000001, 0b00000010], 1, 2, 5)
     assert seen.tolist() == [[True, False, False, False, False], [False, False, True, False, True]]
 
 
-def test_a_row_without_a_visible_key_is_zero_with_lse_minus_infinity():
+def test_a_row_without_a_visible_key_is_zero_with_lse_minus_infinity() -> None:
     ref = oracle.attend(rand(3, 2, 4), rand(1, 2, 4), rand(1, 2, 4), Rules(scale=1.0, causal=True))
     assert ref.out[:2].eq(0).all()
     assert ref.lse[:2].eq(NEG_INF).all()
@@ -106,11 +114,11 @@ def test_a_row_without_a_visible_key_is_zero_with_lse_minus_infinity():
         (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]),
     ],
 )
-def test_alibi_slopes(heads, slopes):
+def test_alibi_slopes(heads: int, slopes: list[float]) -> None:
     assert oracle.alibi_slopes(heads) == slopes
 
 
-def test_rope_turns_each_pair_by_position_times_frequency():
+def test_rope_turns_each_pair_by_position_times_frequency() -> None:
     x = torch.tensor([[[1.0, 0.0, 0.0, 2.0]]], dtype=torch.float64)
     turned = oracle.rope(x, [3], rope_scale=2.0, rope_theta=100.0)[0, 0]
     slow, slower = 3 / 2.0, 3 / 2.0 * 0.1
@@ -119,7 +127,7 @@ def test_rope_turns_each_pair_by_position_times_frequency():
     )
 
 
-def test_rope_depends_on_the_distance_alone():
+def test_rope_depends_on_the_distance_alone() -> None:
     q, k = rand(1, 1, 8), rand(1, 1, 8, seed=1)
     near = (oracle.rope(q, [5], 1.0, 1e4) * oracle.rope(k, [2], 1.0, 1e4)).sum()
     far = (oracle.rope(q, [105], 1.0, 1e4) * oracle.rope(k, [102], 1.0, 1e4)).sum()
@@ -129,15 +137,15 @@ def test_rope_depends_on_the_distance_alone():
 @pytest.mark.parametrize("cap", [0.0, 1.5])
 @pytest.mark.parametrize("alibi", [False, True])
 @pytest.mark.parametrize("window", [-1, 0, 2])
-def test_equals_the_schoolbook_loop(cap, alibi, window):
+def test_equals_the_schoolbook_loop(cap: float, alibi: bool, window: int) -> None:
     q, k, v = rand(3, 4, 6), rand(5, 2, 6, seed=1), rand(5, 2, 3, seed=2)
     slopes = [2**-2, 2**-4, 2**-6, 2**-8]
 
-    def logit(h, i, j, dot):
+    def logit(h: int, i: int, j: int, dot: float) -> float:
         x = 0.7 * float(dot) + (slopes[h] * (j - (i + 2)) if alibi else 0.0)
         return cap * math.tanh(x / cap) if cap else x
 
-    def visible(i, j):
+    def visible(i: int, j: int) -> bool:
         return j <= i + 2 and (window < 0 or j >= i + 2 - window)
 
     out, lse = scalar_attention(q, k, v, visible, logit)
@@ -150,7 +158,7 @@ def test_equals_the_schoolbook_loop(cap, alibi, window):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("group", [1, 3, 8])
-def test_equals_torch_attention_in_fp64(causal, group):
+def test_equals_torch_attention_in_fp64(causal: bool, group: int) -> None:
     q, k, v = rand(6, 2 * group, 16), rand(6, 2, 16, seed=1), rand(6, 2, 24, seed=2)
     ref = oracle.attend(q, k, v, Rules(scale=0.25, causal=causal))
     heads_first = [t.transpose(0, 1)[None] for t in (q, k, v)]
@@ -160,7 +168,7 @@ def test_equals_torch_attention_in_fp64(causal, group):
     torch.testing.assert_close(ref.out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_window_of_at_least_the_length_is_no_window():
+def test_a_window_of_at_least_the_length_is_no_window() -> None:
     q, k, v = rand(4, 2, 8), rand(7, 1, 8, seed=1), rand(7, 1, 8, seed=2)
     wide = oracle.attend(q, k, v, Rules(scale=1.0, causal=True, window_left=7))
     none = oracle.attend(q, k, v, Rules(scale=1.0, causal=True))
@@ -168,7 +176,7 @@ def test_a_window_of_at_least_the_length_is_no_window():
     assert wide.lse.equal(none.lse)
 
 
-def test_a_causal_custom_mask_is_causal():
+def test_a_causal_custom_mask_is_causal() -> None:
     q, k, v = rand(4, 2, 8), rand(7, 1, 8, seed=1), rand(7, 1, 8, seed=2)
     mask = torch.ones(4, 7, dtype=torch.bool).tril(3)
     assert oracle.attend(q, k, v, Rules(scale=1.0), mask).out.equal(
@@ -176,7 +184,7 @@ def test_a_causal_custom_mask_is_causal():
     )
 
 
-def test_merging_the_two_halves_of_the_keys_gives_the_whole():
+def test_merging_the_two_halves_of_the_keys_gives_the_whole() -> None:
     q, k, v = rand(4, 6, 8), rand(9, 2, 8, seed=1), rand(9, 2, 8, seed=2)
     rules = Rules(scale=0.4, soft_cap=3.0, v_scale=0.5)
     whole = oracle.attend(q, k, v, rules)
@@ -186,7 +194,7 @@ def test_merging_the_two_halves_of_the_keys_gives_the_whole():
     torch.testing.assert_close(merged.s, whole.lse, rtol=1e-13, atol=1e-13)
 
 
-def test_the_key_scale_is_part_of_the_scale_and_the_value_scale_multiplies_the_result():
+def test_the_key_scale_is_part_of_the_scale_and_the_value_scale_multiplies_the_result() -> None:
     q, k, v = rand(2, 2, 8), rand(5, 1, 8, seed=1), rand(5, 1, 8, seed=2)
     scaled = oracle.attend(q, k, v, Rules(scale=0.3 * 0.25, v_scale=0.5))
     by_hand = oracle.attend(q, k * 0.25, v, Rules(scale=0.3))
@@ -194,14 +202,14 @@ def test_the_key_scale_is_part_of_the_scale_and_the_value_scale_multiplies_the_r
     torch.testing.assert_close(scaled.lse, by_hand.lse, rtol=1e-14, atol=1e-14)
 
 
-def test_gather_walks_the_page_table():
+def test_gather_walks_the_page_table() -> None:
     cache = torch.arange(5 * 2, dtype=torch.float64).reshape(5, 2, 1, 1)  # token value = 2 page + slot
     arrays = ([1, 3, 3, 4], [9, 4, 0, 2, 77], [1, 2, 2])
     rows = [oracle.gather_pages(cache, *arrays, b).flatten().tolist() for b in range(3)]
     assert rows == [[8.0, 9.0, 0.0], [], [4.0, 5.0]]
 
 
-def test_a_batch_is_its_requests_one_after_another():
+def test_a_batch_is_its_requests_one_after_another() -> None:
     q = rand(5, 2, 8)
     keys, values = (
         [rand(3, 1, 8, seed=1), rand(6, 1, 8, seed=2)],
@@ -214,7 +222,7 @@ def test_a_batch_is_its_requests_one_after_another():
 
 
 @pytest.mark.parametrize("encoding", ["NONE", "ALIBI", "ROPE_LLAMA"])
-def test_cascade_is_attention_over_the_concatenated_levels(encoding):
+def test_cascade_is_attention_over_the_concatenated_levels(encoding: str) -> None:
     q = rand(6, 4, 8)
     shared, pair, own = (
         rand(7, 2, 8, seed=1),

@@ -1,1 +1,1 @@
-"""Conformance: an fp64 oracle, a grid of cases, and a runner that holds every backend to the numerical contract."""
+"""Conformance: an fp64 oracle, a grid of cases, and a runner that holds every backend to the contract."""

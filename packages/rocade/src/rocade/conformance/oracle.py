@@ -1,6 +1,6 @@
-"""The fp64 reference for attention, written from the numerical contract alone. It shares no code with any backend.
+"""The fp64 reference for attention, written from the contract alone. It shares no code with any backend.
 
-Plain torch in float64, one request at a time, the whole logit matrix in memory. Nothing here is meant to be fast.
+Plain torch in float64, one request at a time, the whole logit matrix in memory. Nothing here is fast.
 Letters: n query rows, m keys, Hq and Hkv heads, Dk and Dv head dims, N pages of S tokens, B requests.
 """
 
@@ -43,7 +43,7 @@ class Reference(NamedTuple):
 
 def alibi_slopes(num_heads: int) -> list[float]:
     """One slope a query head: a geometric series over the largest power of two, then its odd half-steps."""
-    n = 2 ** int(math.floor(math.log2(num_heads)))
+    n = 2 ** math.floor(math.log2(num_heads))
     return [
         2.0 ** (-8.0 * (h + 1) / n) if h < n else 2.0 ** (-4.0 * (2 * (h - n) + 1) / n)
         for h in range(num_heads)
@@ -109,7 +109,7 @@ def _softmax2(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rules: Rules, custom: torch.Tensor | None = None
 ) -> Reference:
-    """Attention of one request: `q [n, Hq, Dk]`, `k [m, Hkv, Dk]`, `v [m, Hkv, Dv]`, `custom` bool `[n, m]`."""
+    """Attention of one request: `q [n, Hq, Dk]`, `k [m, Hkv, Dk]`, `v [m, Hkv, Dv]`, `custom` `[n, m]`."""
     group = q.shape[1] // k.shape[1]
     q64 = q.to(torch.float64)
     k64 = k.to(torch.float64).repeat_interleave(group, dim=1)  # query head h reads KV head h // group
@@ -133,7 +133,7 @@ def attend(
 def gather_pages(
     cache: torch.Tensor, indptr: Sequence[int], indices: Sequence[int], last_page_len: Sequence[int], b: int
 ) -> torch.Tensor:
-    """Keys (or values) of request `b` as `[m, Hkv, D]`, token by token, from an NHD cache `[N, S, Hkv, D]`."""
+    """Keys (or values) of request `b` as `[m, Hkv, D]`, token by token, of a cache `[N, S, Hkv, D]`."""
     page_size = cache.shape[1]
     pages = [indices[j] for j in range(indptr[b], indptr[b + 1])]
     num_tokens = (len(pages) - 1) * page_size + last_page_len[b] if pages else 0
@@ -155,7 +155,7 @@ def batch(
     rules: Rules,
     masks: Sequence[torch.Tensor] | None = None,
 ) -> Reference:
-    """Attention of B requests: request b owns rows `qo_indptr[b]:qo_indptr[b + 1]`, `keys[b]` and `values[b]`."""
+    """Attention of B requests: b owns rows `qo_indptr[b]:qo_indptr[b + 1]`, `keys[b]` and `values[b]`."""
     parts = [
         attend(q[qo_indptr[b] : qo_indptr[b + 1]], keys[b], values[b], rules, masks[b] if masks else None)
         for b in range(len(keys))

@@ -20,7 +20,7 @@ class MergedState(NamedTuple):
 
 
 def merge_states(v: torch.Tensor, s: torch.Tensor) -> MergedState:
-    """Merge `v [n, S, H, D]`, `s [n, S, H]` over S. A set with s = -inf holds no key and counts for nothing."""
+    """Merge `v [n, S, H, D]`, `s [n, S, H]` over S. A set with s = -inf holds no key, whatever its v."""
     n, num_sets, heads, dim = v.shape
     total_v, total_abs = torch.zeros(2, n, heads, dim, dtype=torch.float64)
     total_w = torch.zeros(n, heads, dtype=torch.float64)
@@ -83,7 +83,7 @@ def append(
     indices: Sequence[int],
     indptr: Sequence[int],
 ) -> torch.Tensor:
-    """A copy of the NHD cache `[N, S, H, D]` with `rows [nnz, H, D]` written; a batch index of -1 is skipped."""
+    """A copy of the cache `[N, S, H, D]` with `rows [nnz, H, D]` written; batch index -1 is skipped."""
     result = cache.clone()
     page_size = cache.shape[1]
     for row, b, position in zip(rows, batch_indices, positions, strict=True):
