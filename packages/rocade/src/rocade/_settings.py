@@ -42,8 +42,8 @@ FUSED_CASCADE = Setting(
     "FLASHINFER_HIP_FUSED_CASCADE",
     bool,
     False,
-    "Spelled as in FlashInfer's ROCm port and read at plan. 1 makes MultiLevelCascadeAttentionWrapper share every "
-    "level as given, whatever the cost model says.",
+    "Spelled as in FlashInfer's ROCm port and read at plan. 1 makes MultiLevelCascadeAttentionWrapper share "
+    "every level as given, whatever the cost model says.",
 )
 
 SETTINGS = (VALIDATE, FUSED_CASCADE)
