@@ -1,0 +1,133 @@
+// Scalar helpers that instruction rows are written with: the ISA manual's functions, one lane at a time.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "convert.hpp"
+#include "lanes.hpp"
+
+namespace emu {
+
+inline f32 absolute(f32 x) { return std::fabs(x); }
+inline f64 absolute(f64 x) { return std::fabs(x); }
+inline f16 absolute(f16 x) { return std::fabs(x.value); }
+inline f32 negate(f32 x) { return -x; }
+inline f64 negate(f64 x) { return -x; }
+inline f16 negate(f16 x) { return -x.value; }
+
+// Transcendental units flush f32 denormals on both sides.
+inline f32 flush(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+
+// IEEE minNum/maxNum with -0 < +0; a NaN loses against a number.
+template <class F>
+F min_float(F a, F b) {
+  if (a != a) return b;
+  if (b != b) return a;
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+template <class F>
+F max_float(F a, F b) {
+  if (a != a) return b;
+  if (b != b) return a;
+  if (a == b) return std::signbit(a) ? b : a;
+  return a > b ? a : b;
+}
+template <class F>
+F median(F a, F b, F c) {
+  if (a != a || b != b || c != c) return min_float(min_float(a, b), c);
+  return max_float(min_float(a, b), min_float(max_float(a, b), c));
+}
+template <class I>
+I median_int(I a, I b, I c) {
+  return std::max(std::min(a, b), std::min(std::max(a, b), c));
+}
+
+// Float to integer saturates, truncates, and turns NaN into 0.
+template <class I, class F>
+I to_int(F x) {
+  if (x != x) return 0;
+  if (x <= static_cast<F>(std::numeric_limits<I>::min())) return std::numeric_limits<I>::min();
+  if (x >= static_cast<F>(std::numeric_limits<I>::max())) return std::numeric_limits<I>::max();
+  return static_cast<I>(x);
+}
+
+template <class F>
+F fract(F x) {
+  F below_one = sizeof(F) == 4 ? F(0x1.fffffep-1) : F(0x1.fffffffffffffp-1);
+  return std::min(x - std::floor(x), below_one);
+}
+template <class F>
+i32 frexp_exponent(F x) {
+  if (!std::isfinite(x) || x == 0) return 0;
+  int e;
+  std::frexp(x, &e);
+  return e;
+}
+template <class F>
+F frexp_mantissa(F x) {
+  if (!std::isfinite(x)) return x;
+  int e;
+  return std::frexp(x, &e);
+}
+
+// The argument counts turns, not radians.
+inline f32 sin_turns(f32 x) { return static_cast<f32>(std::sin(6.283185307179586 * (f64{x} - std::floor(f64{x})))); }
+inline f32 cos_turns(f32 x) { return static_cast<f32>(std::cos(6.283185307179586 * (f64{x} - std::floor(f64{x})))); }
+
+inline i32 signed24(i32 x) { return static_cast<i32>(static_cast<u32>(x) << 8) >> 8; }
+
+inline u32 reverse_bits(u32 x) {
+  x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
+  x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
+  x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
+  return __builtin_bswap32(x);
+}
+
+inline u32 bitfield(u32 x, u32 offset, u32 width) {
+  width &= 31;
+  return width == 0 ? 0 : x >> (offset & 31) & ((1u << width) - 1);
+}
+inline i32 bitfield_signed(i32 x, u32 offset, u32 width) {
+  u32 field = bitfield(static_cast<u32>(x), offset, width), w = width & 31;
+  return w == 0 ? 0 : static_cast<i32>(field << (32 - w)) >> (32 - w);
+}
+
+// v_perm_b32: byte `select` of {a, b} with b in the low half; 8..11 replicate a sign, 12 is 0x00, above is 0xff.
+inline u32 permute_byte(u32 a, u32 b, u32 select) {
+  u64 data = u64{a} << 32 | b;
+  if (select >= 13) return 0xff;
+  if (select == 12) return 0;
+  if (select >= 8) return data >> ((select - 8) * 16 + 15) & 1 ? 0xff : 0;
+  return data >> select * 8 & 0xff;
+}
+inline u32 permute_bytes(u32 a, u32 b, u32 selectors) {
+  u32 out = 0;
+  for (int i = 0; i < 4; ++i) out |= permute_byte(a, b, selectors >> i * 8 & 0xff) << i * 8;
+  return out;
+}
+
+// f16 fused multiply-add rounded once: the exact product and sum fit f64 but for ties that f64 itself would round,
+// which round-to-odd in f64 avoids.
+inline f16 fma_half(f32 a, f32 b, f32 c) {
+  f64 product = f64{a} * b, sum = product + c;
+  f64 error = std::fabs(product) >= std::fabs(f64{c}) ? c - (sum - product) : product - (sum - c);
+  u64 bits = std::bit_cast<u64>(sum);
+  if (error != 0 && !(bits & 1)) {
+    bool away = (error > 0) == (sum > 0);
+    bits = away ? bits | 1 : (bits - 1) | 1;
+    sum = std::bit_cast<f64>(bits);
+  }
+  // f64 -> f32 with the sticky bit kept, so that the last rounding to f16 sees it.
+  f32 narrow = static_cast<f32>(sum);
+  if (narrow != sum && std::isfinite(narrow)) {
+    u32 n = std::bit_cast<u32>(narrow);
+    if (std::fabs(f64{narrow}) > std::fabs(sum)) --n;
+    narrow = std::bit_cast<f32>(n | 1);
+  }
+  return narrow;
+}
+
+}  // namespace emu
