@@ -65,6 +65,7 @@ struct Lane16 {
 };
 template <> struct Lane<u16> : Lane16<u16> {};
 template <> struct Lane<i16> : Lane16<i16> {};
+template <> struct Lane<u8> : Lane16<u8> {};  // the low byte; byte selection is SDWA or op_sel
 template <> struct Lane<f16> {
   static constexpr int regs = 1;
   static constexpr Type type = Type::F16;

@@ -109,6 +109,50 @@ inline u32 permute_bytes(u32 a, u32 b, u32 selectors) {
   return out;
 }
 
+// IEEE-754-2019 minimum and maximum: a NaN wins.
+template <class F>
+F minimum(F a, F b) {
+  return a != a || b != b ? std::numeric_limits<F>::quiet_NaN() : min_float(a, b);
+}
+template <class F>
+F maximum(F a, F b) {
+  return a != a || b != b ? std::numeric_limits<F>::quiet_NaN() : max_float(a, b);
+}
+
+template <class Small>
+Small saturate(i32 x) {
+  return static_cast<Small>(std::clamp<i32>(x, std::numeric_limits<Small>::min(), std::numeric_limits<Small>::max()));
+}
+inline u16 pack_bytes(int lo, int hi) { return static_cast<u16>((lo & 0xff) | (hi & 0xff) << 8); }
+
+template <class Byte>
+i32 dot_bytes(u32 a, u32 b) {
+  i32 sum = 0;
+  for (int k = 0; k < 32; k += 8) sum += static_cast<Byte>(a >> k) * static_cast<Byte>(b >> k);
+  return sum;
+}
+
+// f32 to f16 rounding toward zero: round to nearest, then step back if that went away from zero.
+inline u16 half_toward_zero(f32 x) {
+  u16 h = float_to_half(x);
+  bool finite = std::isfinite(x);
+  return finite && std::fabs(half_to_float(h)) > std::fabs(x) ? static_cast<u16>(h - 1) : h;
+}
+
+// Last step of a division a = approximate quotient of c / b: special cases of the operands decide.
+template <class F>
+F div_fixup(F a, F b, F c) {
+  constexpr F kInf = std::numeric_limits<F>::infinity();
+  F sign = std::signbit(b) != std::signbit(c) ? F(-1) : F(1);
+  if (c != c) return c;
+  if (b != b) return b;
+  if ((b == 0 && c == 0) || (std::fabs(b) == kInf && std::fabs(c) == kInf))
+    return -std::numeric_limits<F>::quiet_NaN();
+  if (b == 0 || std::fabs(c) == kInf) return sign * kInf;
+  if (std::fabs(b) == kInf || c == 0) return sign * F(0);
+  return std::copysign(a, sign);
+}
+
 // f16 fused multiply-add rounded once: the exact product and sum fit f64 but for ties that f64 itself would round,
 // which round-to-odd in f64 avoids.
 inline f16 fma_half(f32 a, f32 b, f32 c) {

@@ -9,6 +9,7 @@
 
 #include "lanes.hpp"
 #include "modifiers.hpp"
+#include "registers.hpp"
 
 namespace emu {
 
@@ -20,23 +21,17 @@ inline constexpr bool is_float = std::is_same_v<T, f32> || std::is_same_v<T, f64
 
 // ---- Sources -----------------------------------------------------------------------------------------------------
 
-// Lanes that a DPP source does not reach keep their old destination; `reach` is the mask of those it does.
-struct Fetched {
-  alignas(64) u32 lo[kLanes];
-  alignas(64) u32 hi[kLanes];
-};
-
-// Raw register contents of an operand, broadcast when scalar, with DPP and sub-register selection applied.
-void fetch_raw(const Wave& w, const Operand& op, int regs, Fetched& out);
-
+// Source `k` of an instruction as typed values. DPP acts on the first source: `lanes` loses those it does not reach.
 template <class T>
-void fetch(const Wave& w, const Operand& op, Values<T>& out) {
+void fetch(const Wave& w, const Inst& i, int k, Values<T>& out, u64& lanes) {
+  const Operand& op = i.src[k];
   if constexpr (std::is_same_v<T, bool>) {
-    u64 mask = scalar_mask(w, op);
+    u64 mask = read_scalar64(w, op);
     for (int l = 0; l < kLanes; ++l) out[l] = mask >> l & 1;
   } else {
     Fetched raw;
     fetch_raw(w, op, Lane<T>::regs, raw);
+    if (k == 0 && i.dpp.on) lanes &= apply_dpp(i.dpp, w.exec(), raw);
     for (int l = 0; l < kLanes; ++l) out[l] = Lane<T>::load(raw.lo[l], raw.hi[l]);
     if constexpr (is_float<T>) {
       if (op.absolute)
@@ -49,15 +44,12 @@ void fetch(const Wave& w, const Operand& op, Values<T>& out) {
 
 // ---- Results -----------------------------------------------------------------------------------------------------
 
-void store_mask(Wave& w, const Operand& dst, u64 mask);
-void store_rows(Wave& w, const Inst& i, const u32* lo, const u32* hi, u64 lanes);
-
 template <class T>
 void store(Wave& w, const Inst& i, Values<T>& values, u64 lanes) {
   if constexpr (std::is_same_v<T, bool>) {
     u64 mask = 0;
     for (int l = 0; l < kLanes; ++l) mask |= u64{values[l]} << l;
-    store_mask(w, i.dst, mask & lanes);
+    write_scalar64(w, i.dst, mask & lanes);
   } else if constexpr (std::is_same_v<T, Carry>) {
     u64 mask = 0;
     Fetched raw;
@@ -66,7 +58,7 @@ void store(Wave& w, const Inst& i, Values<T>& values, u64 lanes) {
       mask |= u64{values[l].bit} << l;
     }
     store_rows(w, i, raw.lo, nullptr, lanes);
-    store_mask(w, i.dst2, mask & lanes);
+    write_scalar64(w, i.dst2, mask & lanes);
   } else {
     if constexpr (is_float<T>) apply_output_modifiers(i, values);
     Fetched raw;
@@ -96,9 +88,8 @@ void run_valu(Wave& w, const Inst& i) {
   typename Sig::Sources sources;
   u64 lanes = w.exec();
   [&]<std::size_t... K>(std::index_sequence<K...>) {
-    (fetch(w, i.src[K], std::get<K>(sources)), ...);
+    (fetch(w, i, K, std::get<K>(sources), lanes), ...);
   }(std::make_index_sequence<Sig::arity>{});
-  if (i.dpp.on) lanes &= apply_dpp(i.dpp, w.exec(), std::get<0>(sources));
   Values<typename Sig::Result> result;
   [&]<std::size_t... K>(std::index_sequence<K...>) {
     for (int l = 0; l < kLanes; ++l) result[l] = Op::apply(std::get<K>(sources)[l]...);
