@@ -1,0 +1,43 @@
+// A workgroup: its waves, its LDS with the shadow that finds races, and its barrier.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "wave.hpp"
+
+namespace emu {
+
+// Who touched a 4-byte cell of LDS last. A wave's accesses between two barriers carry the same epoch; two waves that
+// touch a cell in one epoch, one of them writing, race.
+struct LdsCell {
+  u32 write_epoch = 0;
+  u32 read_epoch = 0;
+  u8 writer = 0;          // wave number, valid when write_epoch is the current one
+  u8 write_bytes = 0;     // bytes written by that wave in that epoch
+  u8 read_bytes = 0;      // bytes read in read_epoch
+  u8 defined = 0;         // bytes ever written
+  u64 readers = 0;        // waves that read in read_epoch
+};
+
+// A direct-to-LDS load that has not landed: written when its vmcnt retires.
+struct StagedLds {
+  u32 base = 0;              // LDS byte address of lane 0
+  u32 bytes = 0;             // bytes a lane
+  u64 lanes = 0;
+  u8 data[kLanes * 16];
+};
+
+struct Group {
+  u32 id[3] = {};
+  std::vector<std::unique_ptr<Wave>> waves;
+  std::vector<u8> lds;
+  std::vector<LdsCell> shadow;
+  u32 epoch = 1;             // barriers passed, plus one
+  u32 at_barrier = 0;
+  u32 live = 0;
+  std::vector<StagedLds> staged[16];  // by wave number; ring indexed by InFlight::lds_slot
+  struct Launch* launch = nullptr;
+};
+
+}  // namespace emu

@@ -1,0 +1,32 @@
+// Device memory: registered ranges of host memory at their own addresses. A range may be a strided view, whose holes
+// are out of bounds, and may start out undefined.
+#pragma once
+
+#include <vector>
+
+#include "types.hpp"
+
+namespace emu {
+
+struct Range {
+  u64 begin = 0, end = 0;            // host addresses of the outermost bytes
+  bool readable = true, writable = true;
+  // View: element size and up to 8 dimensions by falling stride, in bytes; empty means every byte counts.
+  u32 element = 0;
+  std::vector<u64> sizes, strides;
+  std::vector<u8> defined;           // one bit a byte when the range starts undefined, else empty
+
+  bool covers(u64 address, u32 bytes) const;
+};
+
+class Memory {
+ public:
+  void add(Range range);
+  // The range that holds [address, address + bytes), or nullptr. `hint` remembers the last hit of the caller.
+  Range* find(u64 address, u32 bytes, u32& hint);
+
+ private:
+  std::vector<Range> ranges_;  // by address, disjoint hulls not required
+};
+
+}  // namespace emu
