@@ -1,0 +1,219 @@
+// Executors of DS: the rows of isa/ds.inc. All count in lgkmcnt and retire in order.
+#include <algorithm>
+
+#include "counters.hpp"
+#include "data.hpp"
+#include "lds.hpp"
+#include "meaning.hpp"
+#include "registers.hpp"
+#include "table.hpp"
+#include "waits.hpp"
+
+namespace emu {
+namespace {
+
+using b32 = u32;
+
+u32 address_of(const Wave& w, const Inst& i, int lane, i64 offset) {
+  return w.v[i.src[0].index][lane] + static_cast<u32>(offset);
+}
+
+template <class F>
+void each_lane(const Wave& w, F&& f) {
+  for (u64 m = w.exec(); m; m &= m - 1) f(std::countr_zero(m));
+}
+
+void issue_read(Wave& w, const Inst& i) {
+  issue_lgkm(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
+}
+void issue_write(Wave& w) { issue_lgkm(w, {.pc = w.pc}); }
+
+// One element of `bytes` at `offset` into the registers from `reg`.
+void read_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, Fill fill) {
+  u32 addresses[kLanes];
+  each_lane(w, [&](int l) {
+    addresses[l] = address_of(w, i, l, offset);
+    static constexpr u8 kZero[16] = {};
+    const u8* from = touch_lds(w, i, l, addresses[l], bytes, false);
+    load_lane(w, reg, l, from ? from : kZero, bytes, fill);
+  });
+  count_lds(w, addresses, bytes);
+}
+void write_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, u32 shift) {
+  u32 addresses[kLanes];
+  each_lane(w, [&](int l) {
+    addresses[l] = address_of(w, i, l, offset);
+    if (u8* to = touch_lds(w, i, l, addresses[l], bytes, true)) store_lane(w, reg, l, to, bytes, shift);
+  });
+  count_lds(w, addresses, bytes);
+}
+
+template <u32 kBytes, Fill kFill>
+void run_read(Wave& w, const Inst& i) {
+  // The destination may hold the address: addresses are read first, lane by lane, before that lane is written.
+  read_element(w, i, i.offset, kBytes, i.dst.index, kFill);
+  issue_read(w, i);
+}
+// The second element's address must not come from a register that the first has overwritten.
+template <u32 kBytes, u32 kStride>
+void run_read2(Wave& w, const Inst& i) {
+  Row saved;
+  std::memcpy(saved, w.v[i.src[0].index], sizeof(saved));
+  Inst second = i;
+  read_element(w, i, (i.offset & 0xff) * kBytes * kStride, kBytes, i.dst.index, Fill::Whole);
+  Row first;
+  std::memcpy(first, w.v[i.src[0].index], sizeof(first));
+  std::memcpy(w.v[i.src[0].index], saved, sizeof(saved));
+  read_element(w, second, (i.offset >> 8 & 0xff) * kBytes * kStride, kBytes,
+               i.dst.index + static_cast<int>(kBytes / 4), Fill::Whole);
+  int address = i.src[0].index, low = i.dst.index, high = low + static_cast<int>(kBytes / 4);
+  if (address >= low && address < high) std::memcpy(w.v[address], first, sizeof(first));
+  issue_read(w, i);
+}
+template <u32 kBytes, u32 kShift>
+void run_write(Wave& w, const Inst& i) {
+  write_element(w, i, i.offset, kBytes, i.src[1].index, kShift);
+  issue_write(w);
+}
+template <u32 kBytes, u32 kStride>
+void run_write2(Wave& w, const Inst& i) {
+  write_element(w, i, (i.offset & 0xff) * kBytes * kStride, kBytes, i.src[1].index, 0);
+  write_element(w, i, (i.offset >> 8 & 0xff) * kBytes * kStride, kBytes, i.src[2].index, 0);
+  issue_write(w);
+}
+
+template <class Op, bool kReturns>
+void run_atomic(Wave& w, const Inst& i) {
+  using T = typename Op::Value;
+  u32 addresses[kLanes];
+  each_lane(w, [&](int l) {
+    addresses[l] = address_of(w, i, l, i.offset);
+    u8* at = touch_lds(w, i, l, addresses[l], sizeof(T), true);
+    T old{}, x{};
+    if (at) std::memcpy(&old, at, sizeof(T));
+    store_lane(w, i.src[1].index, l, reinterpret_cast<u8*>(&x), sizeof(T), 0);
+    T next = Op::apply(old, x);
+    if (at) std::memcpy(at, &next, sizeof(T));
+    if (kReturns) load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
+  });
+  count_lds(w, addresses, sizeof(T));
+  if (kReturns) issue_read(w, i);
+  else issue_write(w);
+}
+
+// ds_permute pushes to lane address / 4, ds_bpermute pulls from it; inactive lanes give 0 and receive nothing.
+void ds_permute_b32(Wave& w, const Inst& i) {
+  Row out = {};
+  each_lane(w, [&](int l) { out[address_of(w, i, l, i.offset) >> 2 & 63] = w.v[i.src[1].index][l]; });
+  each_lane(w, [&](int l) { w.v[i.dst.index][l] = out[l]; });
+  issue_read(w, i);
+}
+void ds_bpermute_b32(Wave& w, const Inst& i) {
+  Row out = {};
+  each_lane(w, [&](int l) {
+    int from = static_cast<int>(address_of(w, i, l, i.offset) >> 2 & 63);
+    out[l] = w.exec() >> from & 1 ? w.v[i.src[1].index][from] : 0;
+  });
+  each_lane(w, [&](int l) { w.v[i.dst.index][l] = out[l]; });
+  issue_read(w, i);
+}
+// Offset bit 15: quad permutation by 2-bit fields; else and/or/xor masks on the lane number within 32.
+void ds_swizzle_b32(Wave& w, const Inst& i) {
+  Row out = {};
+  u32 pattern = static_cast<u32>(i.offset);
+  each_lane(w, [&](int l) {
+    int from = pattern >> 15 & 1
+                   ? (l & ~3) | static_cast<int>(pattern >> 2 * (l & 3) & 3)
+                   : (l & 32) | (((l & 31 & static_cast<int>(pattern & 31)) | static_cast<int>(pattern >> 5 & 31)) ^
+                                 static_cast<int>(pattern >> 10 & 31));
+    out[l] = w.exec() >> from & 1 ? w.v[i.src[0].index][from] : 0;
+  });
+  each_lane(w, [&](int l) { w.v[i.dst.index][l] = out[l]; });
+  issue_read(w, i);
+}
+
+// 16 lanes each fetch 8 bytes: a matrix of 16 rows of 64 / kBits elements, read as groups of rows and handed out by
+// column. Lane l of 16 gets, for b16, element l % 4 ... of the rows of its quarter; see docs for the picture.
+template <u32 kBits>
+void run_transpose(Wave& w, const Inst& i) {
+  constexpr int kElements = 64 / kBits;  // of one lane
+  u32 addresses[kLanes];
+  u64 rows[kLanes] = {}, out[kLanes] = {};
+  each_lane(w, [&](int l) {
+    addresses[l] = address_of(w, i, l, i.offset);
+    if (const u8* from = touch_lds(w, i, l, addresses[l], 8, false)) std::memcpy(&rows[l], from, 8);
+  });
+  constexpr u64 kMask = (u64{1} << kBits) - 1;
+  for (int l = 0; l < kLanes; ++l) {
+    int block = l & ~15, column = l & 15;
+    for (int e = 0; e < kElements; ++e) {
+      // Row e of the block's K x 16 tile lies in the 16 / kElements lanes from e * (16 / kElements).
+      int from = block + e * (16 / kElements) + column / kElements;
+      out[l] |= (rows[from] >> kBits * static_cast<u32>(column % kElements) & kMask) << kBits * static_cast<u32>(e);
+    }
+  }
+  each_lane(w, [&](int l) { load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&out[l]), 8, Fill::Whole); });
+  count_lds(w, addresses, 8);
+  issue_read(w, i);
+}
+
+#define ATOMIC(code, returning, name, T, ...)      \
+  struct name##_##T {                              \
+    using Value = T;                               \
+    static T apply([[maybe_unused]] T old, T x) { return __VA_ARGS__; } \
+  };
+#define ATOMIC_RETURN(code, name, T, ...) ATOMIC(code, code, name, T, __VA_ARGS__)
+#define READ(...)
+#define READ2(...)
+#define WRITE(...)
+#define WRITE2(...)
+#define CROSS(...)
+#define TRANSPOSE(...)
+#include "isa/ds.inc"
+#undef ATOMIC
+#undef ATOMIC_RETURN
+#undef READ
+#undef READ2
+#undef WRITE
+#undef WRITE2
+#undef CROSS
+#undef TRANSPOSE
+
+Type wide(u32 bytes) {
+  return bytes <= 4 ? Type::B32 : bytes == 8 ? Type::B64 : bytes == 12 ? Type::B96 : Type::B128;
+}
+OpInfo row(const char* name, int code, Exec exec, Type dst, Type data, Type data2 = Type::None,
+           Target target = Target::Both) {
+  return {name, Format::Ds, Unit::Lds, static_cast<u16>(code), target, exec, dst, Type::None, {Type::B32, data, data2}};
+}
+
+}  // namespace
+
+std::vector<OpInfo> ds_rows() {
+  return {
+#define READ(code, name, bytes, fill) row(#name, code, &run_read<bytes, Fill::fill>, wide(bytes), Type::None),
+#define READ2(code, name, bytes, stride) row(#name, code, &run_read2<bytes, stride>, wide(2 * bytes), Type::None),
+#define WRITE(code, name, bytes, shift) row(#name, code, &run_write<bytes, shift>, Type::None, wide(bytes)),
+#define WRITE2(code, name, bytes, stride) \
+  row(#name, code, &run_write2<bytes, stride>, Type::None, wide(bytes), wide(bytes)),
+#define ATOMIC(code, returning, name, T, ...)                                                  \
+  row(#name "_" #T, code, &run_atomic<name##_##T, false>, Type::None, wide(sizeof(T))), \
+      row(#name "_rtn_" #T, returning, &run_atomic<name##_##T, true>, wide(sizeof(T)), wide(sizeof(T))),
+#define ATOMIC_RETURN(code, name, T, ...) \
+  row(#name "_" #T, code, &run_atomic<name##_##T, true>, wide(sizeof(T)), wide(sizeof(T))),
+#define CROSS(code, name) row(#name, code, &name, Type::B32, code == 61 ? Type::None : Type::B32),
+#define TRANSPOSE(code, name, bits) \
+  row(#name, code, &run_transpose<bits>, Type::B64, Type::None, Type::None, Target::Gfx950),
+#include "isa/ds.inc"
+#undef ATOMIC
+#undef ATOMIC_RETURN
+#undef READ
+#undef READ2
+#undef WRITE
+#undef WRITE2
+#undef CROSS
+#undef TRANSPOSE
+  };
+}
+
+}  // namespace emu
