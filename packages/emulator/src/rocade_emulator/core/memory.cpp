@@ -30,6 +30,16 @@ bool Range::covers(u64 address, u32 bytes) const {
   return true;
 }
 
+bool Range::mark(u64 address, u32 bytes, bool write) {
+  for (u64 at = address - begin; at < address - begin + bytes; ++at) {
+    if (write)
+      defined[at / 8] |= static_cast<u8>(1u << at % 8);
+    else if (!(defined[at / 8] >> at % 8 & 1))
+      return false;
+  }
+  return true;
+}
+
 void Memory::add(Range range) {
   auto at = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
                              [](u64 begin, const Range& r) { return begin < r.begin; });

@@ -17,6 +17,8 @@ struct Range {
   std::vector<u8> defined;           // one bit a byte when the range starts undefined, else empty
 
   bool covers(u64 address, u32 bytes) const;
+  // Define the bytes (write), or say whether all of them are defined (read).
+  bool mark(u64 address, u32 bytes, bool write);
 };
 
 class Memory {

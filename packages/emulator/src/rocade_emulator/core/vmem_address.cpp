@@ -1,0 +1,109 @@
+// Address arithmetic of vector memory; see vmem_address.hpp.
+#include "vmem_address.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "counters.hpp"
+#include "group.hpp"
+#include "launch.hpp"
+#include "lds.hpp"
+#include "registers.hpp"
+#include "waits.hpp"
+
+namespace emu {
+namespace {
+
+u64 vector64(const Wave& w, int reg, int lane) { return u64{w.v[reg + 1][lane]} << 32 | w.v[reg][lane]; }
+
+// Raw buffers: stride 0 or no index. The descriptor counts bytes; the check includes soffset (measured on production
+// kernels; see docs/pages/emulator.md).
+struct Descriptor {
+  u64 base;
+  u32 stride, records;
+};
+Descriptor descriptor_of(const Wave& w, const Operand& op) {
+  const u32* s = &w.s[op.index];
+  return {(u64{s[1] & 0xffff} << 32) | s[0], s[1] >> 16 & 0x3fff, s[2]};
+}
+
+void buffer_addresses(const Wave& w, const Inst& i, u32 bytes, Addresses& a) {
+  Descriptor d = descriptor_of(w, i.src[2]);
+  u32 soffset = read_scalar(w, i.src[3]);
+  bool offen = has(i, Modifiers::kOffen), idxen = has(i, Modifiers::kIdxen);
+  int vaddr = i.src[0].index;
+  for (int l = 0; l < kLanes; ++l) {
+    u64 index = idxen ? w.v[vaddr][l] : 0;
+    u64 offset = static_cast<u64>(i.offset) + (offen ? w.v[vaddr + idxen][l] : 0);
+    bool structured = d.stride != 0 && idxen;
+    bool out = structured ? index >= d.records : offset + soffset + bytes > d.records;
+    a.at[l] = d.base + soffset + offset + index * d.stride;
+    a.clamped |= u64{out} << l;
+  }
+}
+
+}  // namespace
+
+template <Space kSpace>
+Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes) {
+  Addresses a;
+  a.lanes = w.exec();
+  if constexpr (kSpace == Space::Buffer) {
+    buffer_addresses(w, i, bytes, a);
+    return a;
+  }
+  bool has_scalar = i.src[2].kind == Kind::Scalar, has_vector = i.src[0].kind == Kind::Vector;
+  for (int l = 0; l < kLanes; ++l) {
+    u64 base;
+    if constexpr (kSpace == Space::Scratch) {
+      base = (has_scalar ? w.s[i.src[2].index] : 0) + u64{has_vector ? w.v[i.src[0].index][l] : 0};
+    } else {
+      base = has_scalar ? read_scalar64(w, i.src[2]) + w.v[i.src[0].index][l] : vector64(w, i.src[0].index, l);
+    }
+    a.at[l] = base + static_cast<u64>(i.offset);
+    if constexpr (kSpace == Space::Scratch) {
+      // Private memory of a lane: an address inside the lane's own bytes, checked by touch_memory through its range.
+      a.at[l] = a.at[l] + bytes > w.scratch_bytes ? 0 : reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * l + a.at[l];
+    }
+  }
+  return a;
+}
+template Addresses addresses_of<Space::Flat>(const Wave&, const Inst&, u32);
+template Addresses addresses_of<Space::Global>(const Wave&, const Inst&, u32);
+template Addresses addresses_of<Space::Scratch>(const Wave&, const Inst&, u32);
+template Addresses addresses_of<Space::Buffer>(const Wave&, const Inst&, u32);
+
+u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool write) {
+  Launch& launch = *w.group->launch;
+  u64 scratch = reinterpret_cast<u64>(w.scratch);
+  if (w.scratch && address >= scratch && address + bytes <= scratch + u64{w.scratch_bytes} * kLanes)
+    return reinterpret_cast<u8*>(address);
+  Range* range = launch.memory->find(address, bytes, w.range_hint);
+  if (!range || (write && !range->writable)) {
+    const char* what = !range ? (write ? "write out of bounds" : "read out of bounds") : "write to a read-only range";
+    launch.report(w, i, kCheckBounds, Severity::Error, lane, address, what);
+    return nullptr;
+  }
+  if (launch.checks(kCheckAlignment) && address % std::min(bytes, 4u))
+    launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned global access");
+  if (!range->defined.empty() && !range->mark(address, bytes, write) && launch.checks(kCheckUninitialised))
+    launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address, "read of memory that was never written");
+  return reinterpret_cast<u8*>(address);
+}
+
+void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes) {
+  StagedLds s;
+  s.base = (w.s[kM0] & 0xffff) + static_cast<u32>(i.offset);
+  s.bytes = bytes;
+  s.lanes = a.lanes;
+  std::memset(s.data, 0, sizeof(s.data));
+  for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
+    int l = std::countr_zero(m);
+    if (const u8* from = touch_memory(w, i, l, a.at[l], bytes, false)) std::memcpy(s.data + l * 16, from, bytes);
+  }
+  count_global(w, a.at, a.lanes & ~a.clamped, bytes, false);
+  u32 slot = stage_lds(w, std::move(s));
+  issue_vm(w, {.pc = w.pc, .to_lds = true, .lds_slot = slot});
+}
+
+}  // namespace emu
