@@ -33,6 +33,7 @@ struct Group {
   std::vector<std::unique_ptr<Wave>> waves;
   std::vector<u8> lds;
   std::vector<LdsCell> shadow;
+  std::vector<u8> scratch;   // private memory: waves x lanes x scratch bytes
   u32 epoch = 1;             // barriers passed, plus one
   u32 at_barrier = 0;
   u32 live = 0;

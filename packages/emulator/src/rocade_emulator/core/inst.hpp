@@ -66,6 +66,7 @@ struct OpInfo {
   Exec exec;
   Type dst, dst2;
   Type src[4];
+  u8 cycles = 0;  // Mfma: clocks a wave occupies the matrix unit
 };
 
 struct Inst {

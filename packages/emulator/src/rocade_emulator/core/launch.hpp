@@ -1,6 +1,7 @@
 // One launch: the program, its memory, what is checked, what was counted and found.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -68,6 +69,7 @@ struct Launch {
   std::atomic<bool> stop{false};
   std::mutex lock;                 // guards reports and error
   std::vector<Report> reports;
+  u64 dropped_reports = 0;
   std::string error;
   Counters counters;
 

@@ -45,6 +45,7 @@ struct Wave {
   u32 mode = 0;                      // MODE register: rounding, denormals, dx10_clamp, ieee
   u8 number = 0;                     // in its workgroup
   u8 priority = 0;
+  bool jumped = false;               // the instruction set pc itself
   bool yields = false;                // s_sleep: give the turn away
   u64 steps = 0;                     // instructions executed
   u32 range_hint = 0;                // memory range hit last (memory.hpp)

@@ -120,19 +120,21 @@ Type type_of_regs(int regs) {
 }
 
 template <int M, int N, int K, int kBlocks, class A, class B, class D>
-OpInfo row(const char* name, int code, Target target) {
+OpInfo row(const char* name, int code, Target target, int clocks) {
   constexpr int kRegs = Place<M, N, kBlocks>::regs;
   Type wide = type_of_regs(kRegs);
-  return special_row(name, Format::Mfma, Unit::Mfma, code, target, &run_mfma<M, N, K, kBlocks, A, B, D>, wide,
+  OpInfo info = special_row(name, Format::Mfma, Unit::Mfma, code, target, &run_mfma<M, N, K, kBlocks, A, B, D>, wide,
                      {type_of_regs(kOperandRegs<M, K, kBlocks, A>), type_of_regs(kOperandRegs<N, K, kBlocks, B>), wide});
+  info.cycles = static_cast<u8>(clocks);
+  return info;
 }
 
 }  // namespace
 
 std::vector<OpInfo> mfma_rows() {
   return {
-#define MFMA(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Both),
-#define MFMA950(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx950),
+#define MFMA(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Both, clocks),
+#define MFMA950(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx950, clocks),
 #include "isa/mfma.inc"
 #undef MFMA
 #undef MFMA950
