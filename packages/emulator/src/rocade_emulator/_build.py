@@ -30,6 +30,7 @@ from rocade_emulator._sources import CORE, FLAGS, INCLUDE_DIRS, ISA_FLAGS, objec
 LOG = logging.getLogger("rocade_emulator")
 SHIPPED = Path(__file__).parent / "lib"
 COMPILE_SECONDS = 600  # one file on a busy machine
+MESSAGE_CHARS = 4000  # of a compiler's output
 OBJECT_SECONDS = 14 * 86400  # objects that no build used for so long are removed
 
 # The oldest C library that wheels built with zig run on.
@@ -48,6 +49,12 @@ class Compiler:
 
     command: tuple[str, ...]
     link_flags: tuple[str, ...] = ("-static-libstdc++", "-static-libgcc")
+    spelling: tuple[tuple[str, str], ...] = ()  # flags that this compiler spells another way
+
+    def spell(self, flags: Sequence[str]) -> list[str]:
+        """Flags in this compiler's spelling."""
+        other = dict(self.spelling)
+        return [other.get(flag, flag) for flag in flags]
 
     def __str__(self) -> str:
         return shlex.join(self.command)
@@ -100,7 +107,7 @@ def zig() -> Compiler | None:
     if importlib.util.find_spec("ziglang") is None:
         return None
     target = ("-target", ZIG_TARGET) if is_x86() else ()
-    return Compiler((sys.executable, "-m", "ziglang", "c++", *target), ())
+    return Compiler((sys.executable, "-m", "ziglang", "c++", *target), (), (("-march=x86-64-v3", "-mcpu=x86_64_v3"),))
 
 
 def compilers() -> Iterator[Compiler]:
@@ -120,7 +127,10 @@ def compilers() -> Iterator[Compiler]:
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
     if done.returncode:
-        raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+        said = (done.stdout + done.stderr).strip()
+        if len(said) > MESSAGE_CHARS:
+            said = f"{said[: MESSAGE_CHARS // 2]}\n...\n{said[-MESSAGE_CHARS // 2 :]}"
+        raise BuildError(f"{shlex.join(command)}\n{said}")
 
 
 def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) -> Path:
@@ -141,7 +151,7 @@ def compile_library(
 ) -> None:
     """Compile and link to `target`, which appears complete or not at all. `extra` flags go to every command."""
     includes = [f"-I{CORE / name}" for name in INCLUDE_DIRS]
-    flags = [*FLAGS, *ISA_FLAGS[isa_name], *extra]
+    flags = compiler.spell([*FLAGS, *ISA_FLAGS[isa_name], *extra])
     version = compiler.version()
     target.parent.mkdir(parents=True, exist_ok=True)
     objects.mkdir(mode=0o700, parents=True, exist_ok=True)

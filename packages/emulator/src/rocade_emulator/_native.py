@@ -113,6 +113,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "emu_launch_reports": (c_size_t, [c_void_p, POINTER(ReportStruct), c_size_t]),
     "emu_launch_counters": (None, [c_void_p, POINTER(CountersStruct)]),
     "emu_launch_steps": (c_uint64, [c_void_p]),
+    "emu_launch_stop": (None, [c_void_p]),
     "emu_yardstick": (c_uint64, [c_uint64]),
 }
 

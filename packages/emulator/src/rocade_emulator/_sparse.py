@@ -27,6 +27,11 @@ class SparseBuffer:
         self._bytes = (ctypes.c_char * size).from_buffer(self._memory)
         self.address = ctypes.addressof(self._bytes)
 
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The whole buffer as bytes, so that it can be an argument of a kernel as it is."""
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
+
     def numpy(
         self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int = 0
     ) -> Any:  # noqa: ANN401  numpy is no requirement, so its types have no name here

@@ -63,7 +63,7 @@ int emu_program_create(int target, const void* text, size_t bytes, int strict, e
     p->text.resize(bytes / 4);
     std::memcpy(p->text.data(), text, bytes / 4 * 4);
     p->program = decode_text(p->text, target_of(target), strict);
-    p->program.base = reinterpret_cast<u64>(p->text.data());
+    p->program.base = reinterpret_cast<u64>(text);
     *out = p;
     return 0;
   } catch (const DecodeError& e) {
@@ -157,6 +157,7 @@ void emu_launch_counters(const emu_launch* l, emu_counters* out) {
 }
 
 uint64_t emu_launch_steps(const emu_launch* l) { return l->launch.steps.load(); }
+void emu_launch_stop(emu_launch* l) { l->launch.stop = true; }
 
 uint64_t emu_yardstick(uint64_t iterations) {
   alignas(64) static thread_local f32 a[kLanes], b[kLanes], c[kLanes];

@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define EMU_ABI_VERSION 1
 
@@ -19,7 +20,8 @@ typedef struct emu_launch emu_launch;
 
 int emu_abi_version(void);
 
-/* Decode a text section (`bytes` long, at address `base` for pc-relative code). With `strict` nonzero the whole section
+/* Decode a text section. `text` stays where it is until the program is destroyed: pc-relative code computes with its
+ * address, and may reach data that a loader put beside it. With `strict` nonzero the whole section
  * must decode; else undecodable words are errors only when a wave runs into them. */
 int emu_program_create(int target, const void* text, size_t bytes, int strict, emu_program** out, char* error,
                        size_t error_size);
@@ -109,10 +111,13 @@ size_t emu_launch_reports(const emu_launch*, emu_report* out, size_t capacity);
 void emu_launch_counters(const emu_launch*, emu_counters* out);
 /* Instructions executed so far, from another thread (progress). */
 uint64_t emu_launch_steps(const emu_launch*);
+/* Ends a run early, from another thread. */
+void emu_launch_stop(emu_launch*);
 
 /* A plain loop of 64-lane fused multiply-adds, the yardstick of speed figures: returns operations done. */
 uint64_t emu_yardstick(uint64_t iterations);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
