@@ -93,7 +93,9 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
 
 void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes) {
   StagedLds s;
-  s.base = (w.s[kM0] & 0xffff) + static_cast<u32>(i.offset);
+  // gfx950's 160 KiB of LDS need more than the 16 bits of M0 that gfx942 looks at.
+  u32 m0 = w.program->target == Target::Gfx950 ? w.s[kM0] : w.s[kM0] & 0xffff;
+  s.base = m0 + static_cast<u32>(i.offset);
   s.bytes = bytes;
   s.lanes = a.lanes;
   std::memset(s.data, 0, sizeof(s.data));
