@@ -9,15 +9,16 @@
 namespace emu {
 
 // Who touched a 4-byte cell of LDS last. A wave's accesses between two barriers carry the same epoch; two waves that
-// touch a cell in one epoch, one of them writing, race.
+// touch a cell in one epoch, one of them writing, race, unless both are atomic or the write changes nothing.
 struct LdsCell {
   u32 write_epoch = 0;
   u32 read_epoch = 0;
-  u8 writer = 0;          // wave number, valid when write_epoch is the current one
-  u8 write_bytes = 0;     // bytes written by that wave in that epoch
+  u16 writers = 0;        // waves that wrote what stands there now, valid when write_epoch is the current one
+  u16 readers = 0;        // waves that read in read_epoch
+  u8 write_bytes = 0;     // bytes written by them in that epoch
   u8 read_bytes = 0;      // bytes read in read_epoch
   u8 defined = 0;         // bytes ever written
-  u64 readers = 0;        // waves that read in read_epoch
+  bool atomic = false;    // they wrote by atomic operations
 };
 
 // A direct-to-LDS load that has not landed: written when its vmcnt retires.

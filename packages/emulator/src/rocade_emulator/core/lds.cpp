@@ -9,51 +9,84 @@
 namespace emu {
 namespace {
 
-// Marks one cell and says whether another wave's access in the same epoch conflicts with it.
-bool conflicts(LdsCell& c, u32 epoch, u8 wave, u8 bytes, bool write) {
-  bool bad = c.write_epoch == epoch && c.writer != wave && (c.write_bytes & bytes);
-  u64 self = u64{1} << wave;
-  if (write) {
-    bad |= c.read_epoch == epoch && (c.readers & ~self) && (c.read_bytes & bytes);
-    if (c.write_epoch != epoch || c.writer != wave) c.write_bytes = 0;
-    c.write_epoch = epoch;
-    c.writer = wave;
-    c.write_bytes |= bytes;
-    c.defined |= bytes;
-  } else {
-    if (c.read_epoch != epoch) c.readers = 0, c.read_bytes = 0;
-    c.read_epoch = epoch;
-    c.readers |= self;
-    c.read_bytes |= bytes;
+// One lane's access to one cell.
+struct Touch {
+  u32 epoch;
+  u16 self;   // the wave's bit
+  u8 bytes;   // of the cell
+  Access access;
+};
+
+bool conflicts(const LdsCell& c, const Touch& t) {
+  bool written = c.write_epoch == t.epoch && (c.write_bytes & t.bytes);
+  bool read = c.read_epoch == t.epoch && (c.read_bytes & t.bytes) && (c.readers & ~t.self);
+  bool by_others = written && (c.writers & ~t.self);
+  switch (t.access) {
+    case Access::Read: return c.atomic ? by_others : written && !(c.writers & t.self);
+    case Access::Write: return by_others || read;
+    case Access::Atomic: return (by_others && !c.atomic) || read;
   }
-  return bad;
+  return false;
+}
+
+// `joins`: the write leaves what other waves wrote as it is, so that they all count as its writers.
+void record(LdsCell& c, const Touch& t, bool joins) {
+  if (t.access == Access::Read) {
+    if (c.read_epoch != t.epoch) c.readers = 0, c.read_bytes = 0;
+    c.read_epoch = t.epoch;
+    c.readers |= t.self;
+    c.read_bytes |= t.bytes;
+    return;
+  }
+  bool same = c.write_epoch == t.epoch && (joins || c.writers == t.self);
+  if (!same) c.writers = 0, c.write_bytes = 0;
+  c.write_epoch = t.epoch;
+  c.writers |= t.self;
+  c.write_bytes |= t.bytes;
+  c.defined |= t.bytes;
+  c.atomic = t.access == Access::Atomic;
+}
+
+const char* race_text(Access access) {
+  return access == Access::Read ? "LDS read races with another wave's write" : "LDS write races with another wave";
+}
+
+// Calls f(cell, touch) for every cell that the access reaches.
+template <class F>
+void each_cell(Wave& w, u32 address, u32 bytes, Access access, F&& f) {
+  Group& g = *w.group;
+  for (u32 at = address & ~3u; at < address + bytes; at += 4) {
+    u32 first = at < address ? address - at : 0, last = std::min(address + bytes - at, 4u);
+    u8 mask = static_cast<u8>((1u << last) - (1u << first));
+    f(g.shadow[at / 4], Touch{g.epoch, static_cast<u16>(1u << w.number), mask, access});
+  }
 }
 
 }  // namespace
 
-u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, bool write) {
+u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access access, const u8* data) {
   Group& g = *w.group;
   Launch& launch = *g.launch;
   if (u64{address} + bytes > g.lds.size()) {
-    if (launch.checks(kCheckBounds))
-      launch.report(w, i, kCheckBounds, Severity::Error, lane, address, write ? "LDS write past the end" : "LDS read past the end");
+    launch.report(w, i, kCheckBounds, Severity::Error, lane, address,
+                  access == Access::Read ? "LDS read past the end" : "LDS write past the end");
     return nullptr;
   }
-  if (launch.checks(kCheckAlignment) && address % std::min(bytes, 4u))
+  u8* at = g.lds.data() + address;
+  if (address % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned LDS access");
   bool race = false, undefined = false;
-  for (u32 at = address & ~3u; at < address + bytes; at += 4) {
-    LdsCell& c = g.shadow[at / 4];
-    u32 first = at < address ? address - at : 0, last = std::min(address + bytes - at, 4u);
-    u8 mask = static_cast<u8>((1u << last) - (1u << first));
-    undefined |= !write && (c.defined & mask) != mask;
-    race |= conflicts(c, g.epoch, w.number, mask, write);
-  }
-  if (race && launch.checks(kCheckRaces))
-    launch.report(w, i, kCheckRaces, Severity::Error, lane, address, write ? "LDS write races with another wave" : "LDS read races with another wave's write");
-  if (undefined && launch.checks(kCheckUninitialised))
+  each_cell(w, address, bytes, access, [&](const LdsCell& c, const Touch& t) {
+    undefined |= (c.defined & t.bytes) != t.bytes;
+    race |= conflicts(c, t);
+  });
+  bool joins = access == Access::Atomic || (race && !undefined && data && std::memcmp(at, data, bytes) == 0);
+  each_cell(w, address, bytes, access, [&](LdsCell& c, const Touch& t) { record(c, t, joins); });
+  if (race && !(joins && access == Access::Write))
+    launch.report(w, i, kCheckRaces, Severity::Error, lane, address, race_text(access));
+  if (undefined && access != Access::Write)
     launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address, "read of LDS that was never written");
-  return g.lds.data() + address;
+  return at;
 }
 
 u32 stage_lds(Wave& w, StagedLds&& staged) {
@@ -70,8 +103,9 @@ void land_staged(Wave& w, const InFlight& f) {
   for (int l = 0; l < kLanes; ++l) {
     if (!(s.lanes >> l & 1)) continue;
     u32 lane_bytes = s.bytes;
-    if (u8* to = touch_lds(w, i, l, s.base + static_cast<u32>(l) * lane_bytes, lane_bytes, true))
-      std::memcpy(to, s.data + l * 16, lane_bytes);
+    const u8* data = s.data + l * 16;
+    if (u8* to = touch_lds(w, i, l, s.base + static_cast<u32>(l) * lane_bytes, lane_bytes, Access::Write, data))
+      std::memcpy(to, data, lane_bytes);
   }
 }
 

@@ -25,6 +25,9 @@ std::vector<OpInfo> ds_rows();
 std::vector<OpInfo> flat_rows();
 std::vector<OpInfo> mubuf_rows();
 
+// The meaning of an integer instruction with clamp, or nullptr when it has none.
+Exec saturating(const char* mnemonic);
+
 // nullptr when the target does not have the opcode.
 const OpInfo* find_op(Format format, u32 opcode, Target target);
 

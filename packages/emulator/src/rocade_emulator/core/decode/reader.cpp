@@ -78,6 +78,15 @@ Operand Reader::source(u32 code, Type type) {
   return op;
 }
 
+void Reader::output_modifiers(bool clamp, u32 omod) {
+  Type t = inst.info->dst;
+  bool is_float = t == Type::F32 || t == Type::F16 || t == Type::F64;
+  if (clamp && !is_float && !(inst.exec = saturating(inst.info->mnemonic))) fail("clamp on an integer result");
+  if (omod && !is_float) fail("omod on an integer result");
+  set_modifier(Modifiers::kClamp, clamp);
+  inst.modifiers |= omod << Modifiers::kOmodShift;
+}
+
 void Reader::use(const Operand& op, bool write, bool whole_wave) {
   if (op.kind != Kind::Vector && op.kind != Kind::Scalar) return;
   if (inst.num_uses == std::size(inst.uses)) fail("too many operands");

@@ -77,6 +77,9 @@ struct Reader {
   Operand source(u32 code, Type type);        // 8 or 9 bits: scalars, constants, literal, VGPRs from 256
   void use(const Operand& op, bool write, bool whole_wave = false);
   void use_implicit(u32 scalar, int count, bool write);
+
+  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor; they have no omod.
+  void output_modifiers(bool clamp, u32 omod);
 };
 
 // One function per format, in decode/<family>.cpp; each fills `r.inst`.

@@ -55,8 +55,8 @@ void sdwa_destination(Reader& r, const Sdwa& s) {
   selection(r, s.bits(8, 3));
   constexpr u32 kToSelect[] = {1, 2, 3, 4, 5, 6, 0};  // hardware code to enum Select
   r.inst.modifiers |= Modifiers::kSdwa | kToSelect[s.bits(8, 3)] << Modifiers::kDstSelShift |
-                      s.bits(11, 2) << Modifiers::kDstUnusedShift | s.bits(14, 2) << Modifiers::kOmodShift;
-  r.set_modifier(Modifiers::kClamp, s.bits(13, 1));
+                      s.bits(11, 2) << Modifiers::kDstUnusedShift;
+  r.output_modifiers(s.bits(13, 1), s.bits(14, 2));
   if (s.bits(11, 2) == 3) r.fail("reserved dst_unused");
 }
 

@@ -76,6 +76,20 @@ void finish_uses(Reader& r, bool keeps_destination) {
   if (r.inst.info->dst2 == Type::Mask) r.use(r.inst.dst2, true);
 }
 
+// A packed f32 source whose two results take the same register reads only that one. Uses of sources come first, in
+// order; those without a register have none.
+void narrow_use(Reader& r, int k) {
+  const Operand& op = r.inst.src[k];
+  bool low = r.inst.modifiers >> Modifiers::kOpSelShift >> k & 1, high = r.inst.modifiers >> Modifiers::kOpSelHiShift >> k & 1;
+  if (r.inst.info->src[k] != Type::PkF32 || low != high) return;
+  for (Use& u : std::span(r.inst.uses, r.inst.num_uses)) {
+    if (u.write || u.kind != op.kind || u.index != op.index || u.count != 2) continue;
+    u.count = 1;
+    u.index = static_cast<u16>(u.index + low);
+    return;
+  }
+}
+
 void acc_bits(Reader& r) {
   // Bits 59 and 60 put A and B into the accumulation registers, bit 15 C and D.
   for (int k = 0; k < 2; ++k)
@@ -133,10 +147,7 @@ void decode_vop3(Reader& r) {
     bitop3_table(r, abs_bits);
   } else {
     for (int k = 0; k < 3; ++k) sign_modifiers(r, k, abs_bits);
-    r.inst.modifiers |= r.bits1(27, 2) << Modifiers::kOmodShift;
-    r.set_modifier(Modifiers::kClamp, r.bits0(15, 1));
-    bool modified = r.bits1(27, 2) || r.bits0(15, 1);
-    if (modified && !is_float_type(info.dst)) r.fail("clamp or omod on an integer result");
+    r.output_modifiers(r.bits0(15, 1), r.bits1(27, 2));
   }
   bool partial = r.inst.modifiers & Modifiers::kDstHigh || starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") ||
                  starts(r, "v_cvt_pk_bf8") || starts(r, "v_cvt_sr_");
@@ -160,8 +171,12 @@ void decode_vop3p(Reader& r) {
   u32 hi = r.bits1(27, 2) | r.bits0(14, 1) << 2;
   r.inst.modifiers |= r.bits0(11, 3) << Modifiers::kOpSelShift | hi << Modifiers::kOpSelHiShift |
                       r.bits0(8, 3) << Modifiers::kNegHiShift;
-  r.set_modifier(Modifiers::kClamp, r.bits0(15, 1));
+  bool clamp = r.bits0(15, 1);
+  bool is_float = is_float_type(r.inst.info->dst) || r.inst.info->dst == Type::PkF32 || r.inst.info->dst == Type::PkF16;
+  if (clamp && !is_float) r.fail("clamp on a packed integer result");
+  r.set_modifier(Modifiers::kClamp, clamp);
   finish_uses(r, starts(r, "v_fma_mixlo") || starts(r, "v_fma_mixhi"));
+  for (int k = 0; k < 3; ++k) narrow_use(r, k);
 }
 
 }  // namespace emu

@@ -34,7 +34,7 @@ void read_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, Fill f
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, offset);
     static constexpr u8 kZero[16] = {};
-    const u8* from = touch_lds(w, i, l, addresses[l], bytes, false);
+    const u8* from = touch_lds(w, i, l, addresses[l], bytes, Access::Read);
     load_lane(w, reg, l, from ? from : kZero, bytes, fill);
   });
   count_lds(w, addresses, bytes);
@@ -43,7 +43,9 @@ void write_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, u32 s
   u32 addresses[kLanes];
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, offset);
-    if (u8* to = touch_lds(w, i, l, addresses[l], bytes, true)) store_lane(w, reg, l, to, bytes, shift);
+    u8 data[16];
+    store_lane(w, reg, l, data, bytes, shift);
+    if (u8* to = touch_lds(w, i, l, addresses[l], bytes, Access::Write, data)) std::memcpy(to, data, bytes);
   });
   count_lds(w, addresses, bytes);
 }
@@ -88,7 +90,7 @@ void run_atomic(Wave& w, const Inst& i) {
   u32 addresses[kLanes];
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, i.offset);
-    u8* at = touch_lds(w, i, l, addresses[l], sizeof(T), true);
+    u8* at = touch_lds(w, i, l, addresses[l], sizeof(T), Access::Atomic);
     T old{}, x{};
     if (at) std::memcpy(&old, at, sizeof(T));
     store_lane(w, i.src[1].index, l, reinterpret_cast<u8*>(&x), sizeof(T), 0);
@@ -141,7 +143,7 @@ void run_transpose(Wave& w, const Inst& i) {
   u64 rows[kLanes] = {}, out[kLanes] = {};
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, i.offset);
-    if (const u8* from = touch_lds(w, i, l, addresses[l], 8, false)) std::memcpy(&rows[l], from, 8);
+    if (const u8* from = touch_lds(w, i, l, addresses[l], 8, Access::Read)) std::memcpy(&rows[l], from, 8);
   });
   constexpr u64 kMask = (u64{1} << kBits) - 1;
   for (int l = 0; l < kLanes; ++l) {
