@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decode/decode.hpp"
+#include "group.hpp"
 #include "launch.hpp"
 #include "run.hpp"
 #include "table.hpp"
@@ -158,6 +159,16 @@ void emu_launch_counters(const emu_launch* l, emu_counters* out) {
 
 uint64_t emu_launch_steps(const emu_launch* l) { return l->launch.steps.load(); }
 void emu_launch_stop(emu_launch* l) { l->launch.stop = true; }
+
+void emu_launch_trace(emu_launch* l, emu_trace_fn f, void* user) {
+  l->launch.trace = [f, user](const Wave& w, const Inst& i, u64 exec) {
+    const u32* g = w.group->id;
+    emu_trace t{{g[0], g[1], g[2]}, w.number, i.pc, 0, i.dst.index, i.dst.count, exec, nullptr};
+    if (i.dst.kind == Kind::Vector) t.kind = 1, t.values = w.v[i.dst.index];
+    if (i.dst.kind == Kind::Scalar) t.kind = 2, t.values = w.s + i.dst.index;
+    f(user, &t);
+  };
+}
 
 uint64_t emu_yardstick(uint64_t iterations) {
   alignas(64) static thread_local f32 a[kLanes], b[kLanes], c[kLanes];

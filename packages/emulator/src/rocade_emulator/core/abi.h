@@ -114,6 +114,18 @@ uint64_t emu_launch_steps(const emu_launch*);
 /* Ends a run early, from another thread. */
 void emu_launch_stop(emu_launch*);
 
+/* One executed instruction and what it left in its destination: `count` registers from `first` on, vector ones
+ * (`kind` 1) as rows of 64 lanes, scalar ones (`kind` 2) as words; `kind` 0 is none. A load's data is shown already. */
+typedef struct emu_trace {
+  uint32_t group[3], wave, pc;
+  uint32_t kind, first, count;
+  uint64_t exec; /* before the instruction */
+  const uint32_t* values;
+} emu_trace;
+typedef void (*emu_trace_fn)(void* user, const emu_trace*);
+/* Called after every instruction of the next run, from whichever thread ran it. */
+void emu_launch_trace(emu_launch*, emu_trace_fn, void* user);
+
 /* A plain loop of 64-lane fused multiply-adds, the yardstick of speed figures: returns operations done. */
 uint64_t emu_yardstick(uint64_t iterations);
 

@@ -64,7 +64,9 @@ void step(Wave& w, Launch& launch, Counters& counters) {
   const Inst& i = w.program->insts[w.pc];
   check_before(w, i, launch);
   w.jumped = false;
+  u64 exec = w.exec();
   i.exec(w, i);
+  if (launch.trace) [[unlikely]] launch.trace(w, i, exec);
   mark_after(w, i);
   count_issue(counters, i);
   ++w.steps;

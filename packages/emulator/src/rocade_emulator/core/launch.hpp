@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ struct Counters {
   void add(const Counters& o);
 };
 
+// Sees an instruction after it ran; `exec` is the mask that it ran under.
+using Trace = std::function<void(const Wave&, const Inst&, u64 exec)>;
+
 struct Launch {
   const Program* program = nullptr;
   Memory* memory = nullptr;
@@ -72,6 +76,7 @@ struct Launch {
   u64 dropped_reports = 0;
   std::string error;
   Counters counters;
+  Trace trace;
 
   bool checks(Check c) const { return options.checks & c; }
   void report(const Wave& w, const Inst& i, Check check, Severity severity, i32 lane, u64 address, const char* text);
