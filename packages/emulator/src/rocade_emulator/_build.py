@@ -134,14 +134,15 @@ def _run(command: Sequence[str]) -> None:
 
 
 def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) -> Path:
-    """The object file of one source, from the folder of objects if it is there."""
+    """The object file of one source, from the folder of objects if it is there; where the sources lie is no matter."""
+    includes = [f"-I{CORE / name}" for name in INCLUDE_DIRS]
     target = objects / f"{unit.stem}-{object_hash(unit, [*command, version])}.o"
     if target.exists():
         target.touch()  # so that it counts as used
         return target
     with tempfile.TemporaryDirectory(dir=objects, prefix=".object-") as name:
         made = Path(name) / target.name
-        _run([*command, "-c", str(unit), "-o", str(made)])
+        _run([*command, *includes, "-c", str(unit), "-o", str(made)])
         made.replace(target)
     return target
 
@@ -150,13 +151,12 @@ def compile_library(
     target: Path, compiler: Compiler, isa_name: str, objects: Path, extra: Sequence[str] = ()
 ) -> None:
     """Compile and link to `target`, which appears complete or not at all. `extra` flags go to every command."""
-    includes = [f"-I{CORE / name}" for name in INCLUDE_DIRS]
     flags = compiler.spell([*FLAGS, *ISA_FLAGS[isa_name], *extra])
     version = compiler.version()
     target.parent.mkdir(parents=True, exist_ok=True)
     objects.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        command = [*compiler.command, *flags, *includes]
+        command = [*compiler.command, *flags]
         made = list(pool.map(lambda unit: _compile(unit, command, version, objects), units()))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as name:
         library = Path(name) / target.name

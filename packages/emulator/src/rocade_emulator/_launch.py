@@ -15,6 +15,7 @@ from rocade_emulator._kernarg import Block, Buffer, Shape, dispatch_packet, pack
 from rocade_emulator._metadata import PRELOAD_PROLOGUE, Kernel
 from rocade_emulator._program import Program
 from rocade_emulator._result import CHECKS, EmulationError, Result, counters_of, report_of
+from rocade_emulator._trace import Step, step_of
 from rocade_emulator._views import View, view_of
 
 SCHEDULES = {"round_robin": 0, "run_to_barrier": 1, "random": 2}
@@ -26,6 +27,7 @@ _MAX_WAVES = 16  # 1024 work items
 
 Dims = int | Sequence[int]
 Progress = Callable[[int], None]
+Trace = Callable[[Step], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def launch(
     preload: bool = True,
     max_reports: int = 64,
     progress: Progress | None = None,
+    trace: Trace | None = None,
 ) -> Result:
     """Run a kernel on tensors in host memory, which it reads and writes in place.
 
@@ -111,6 +114,8 @@ def launch(
             False enters it at its symbol, where code that loads them itself begins.
         max_reports: Findings to keep, those of one kind at one instruction counting as one.
         progress: Called with the number of instructions so far, about four times a second.
+        trace: Called after every instruction with a `Step`; slow, and with several threads from all of them. What
+            it raises ends the run and comes out of this function.
 
     Returns:
         What was found and counted. Findings do not raise; `Result.check` does.
@@ -127,7 +132,7 @@ def launch(
     _validate(program, found, shape, run)
     packed = pack(found, args, shape, undefined)
     packed.buffers += [Buffer(f"buffer {k}", view_of(value)) for k, value in enumerate(buffers)]
-    result = _run(program, found, shape, packed, run, progress)
+    result = _run(program, found, shape, packed, run, progress, trace)
     if result.stopped:
         raise EmulationError(result.describe(), result)
     return result
@@ -217,7 +222,13 @@ def _config(kernel: Kernel, shape: Shape, run: _Run) -> _native.ConfigStruct:
 
 
 def _run(
-    program: Program, kernel: Kernel, shape: Shape, packed: Block, run: _Run, progress: Progress | None
+    program: Program,
+    kernel: Kernel,
+    shape: Shape,
+    packed: Block,
+    run: _Run,
+    progress: Progress | None,
+    trace: Trace | None,
 ) -> Result:
     memory = _memory(program, packed)
     config = _config(kernel, shape, run)
@@ -231,12 +242,37 @@ def _run(
         for known in memory.ranges:
             if lib.emu_launch_add_range(handle, ctypes.byref(known)):
                 raise ValueError(f"the core refused the range at 0x{known.address:x}")
+        watcher = _Watcher(lib, handle, program, trace) if trace else None
         began = time.perf_counter()
         stopped = _call(lib, handle, config, progress)
         seconds = time.perf_counter() - began
+        if watcher is not None and watcher.raised is not None:
+            raise watcher.raised
         return _gather(lib, handle, program, kernel, shape, packed, run, stopped, seconds)
     finally:
         lib.emu_launch_destroy(handle)
+
+
+class _Watcher:
+    """Hands the core's trace to a Python function, and ends the run when that raises."""
+
+    def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, program: Program, trace: Trace) -> None:
+        self.raised: BaseException | None = None
+        self._texts = {inst.pc: inst.text for inst in program.instructions}
+        self._trace = trace
+        self._stop = lambda: lib.emu_launch_stop(handle)
+        self._function = _native.TRACE_FUNCTION(self._see)  # kept alive by this object
+        lib.emu_launch_trace(handle, self._function, None)
+
+    def _see(self, _user: object, raw: Any) -> None:  # noqa: ANN401  a ctypes pointer
+        if self.raised is not None:
+            return
+        try:
+            step = raw.contents
+            self._trace(step_of(step, self._texts[step.pc]))
+        except BaseException as error:  # must not pass through the core's frames
+            self.raised = error
+            self._stop()
 
 
 def _call(

@@ -65,6 +65,19 @@ class ReportStruct(ctypes.Structure):
     )
 
 
+class TraceStruct(ctypes.Structure):
+    """`emu_trace`: one executed instruction."""
+
+    _fields_ = (
+        ("group", c_uint32 * 3),
+        *((name, c_uint32) for name in ("wave", "pc", "kind", "first", "count")),
+        ("exec", c_uint64),
+        ("values", POINTER(c_uint32)),
+    )
+
+
+TRACE_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, POINTER(TraceStruct))
+
 UNITS = ("salu", "smem", "valu", "trans", "mfma", "lds", "vmem", "branch", "message", "other")
 COUNTER_FIELDS = (
     "mfma_cycles",
@@ -114,6 +127,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "emu_launch_counters": (None, [c_void_p, POINTER(CountersStruct)]),
     "emu_launch_steps": (c_uint64, [c_void_p]),
     "emu_launch_stop": (None, [c_void_p]),
+    "emu_launch_trace": (None, [c_void_p, TRACE_FUNCTION, c_void_p]),
     "emu_yardstick": (c_uint64, [c_uint64]),
 }
 
