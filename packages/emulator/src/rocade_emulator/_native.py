@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 from rocade_emulator import _build
@@ -119,6 +119,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     ),
     "emu_program_erase": (c_int, [c_void_p, c_uint32]),
     "emu_table_row": (c_int, [c_size_t, POINTER(c_char_p), POINTER(c_int), POINTER(c_int), POINTER(c_int)]),
+    "emu_table_types": (c_int, [c_size_t, POINTER(c_uint8)]),
     "emu_launch_create": (c_int, [c_void_p, POINTER(c_void_p)]),
     "emu_launch_destroy": (None, [c_void_p]),
     "emu_launch_add_range": (c_int, [c_void_p, POINTER(RangeStruct)]),

@@ -34,6 +34,8 @@ int emu_program_erase(emu_program*, uint32_t pc);
 
 /* The instruction table, for tests and documents. Returns 0 past the end. */
 int emu_table_row(size_t index, const char** mnemonic, int* format, int* opcode, int* target);
+/* Operand types of a row of the table as numbers of `Type` (inst.hpp): dst, dst2 and four sources. */
+int emu_table_types(size_t index, uint8_t types[6]);
 
 typedef struct emu_range {
   uint64_t address, bytes;

@@ -19,6 +19,9 @@ enum class Unit : u8 { Salu, Smem, Valu, Trans, Mfma, Lds, Vmem, Branch, Message
 
 enum class Kind : u8 { None, Vector, Scalar, Constant, Scc, VccZero, ExecZero, LdsDirect };
 
+// Which encoding of a vector instruction it is. Plain: its format has only one.
+enum class Form : u8 { Plain, E32, E64, Sdwa, Dpp };
+
 // How a source or destination selects part of a register (SDWA, op_sel).
 enum class Select : u8 { Dword, Byte0, Byte1, Byte2, Byte3, Word0, Word1 };
 
@@ -27,6 +30,7 @@ struct Operand {
   u8 count = 1;      // registers of 32 bits
   u16 index = 0;     // Vector: 0..511; Scalar: operand code
   u64 value = 0;     // Constant: already widened for the type the instruction reads
+  u16 code = 0;      // as encoded, where a constant keeps its spelling
   Select select = Select::Dword;
   bool negate = false;
   bool absolute = false;
@@ -76,6 +80,8 @@ struct Inst {
   Operand src[4];
   Use uses[6];
   u8 num_uses = 0;
+  Form form = Form::Plain;
+  u8 op_sel = 0;      // VOP3, as encoded: a bit per source, bit 3 the destination
   u8 size = 0;        // bytes, 4 to 12
   u32 pc = 0;         // byte offset in the program's text
   i64 offset = 0;     // memory offset, or branch target as a byte offset in the text

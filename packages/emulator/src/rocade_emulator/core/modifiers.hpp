@@ -28,6 +28,7 @@ struct Modifiers {
   static constexpr u32 kOffen = 1u << 27;
   static constexpr u32 kIdxen = 1u << 28;
   static constexpr u32 kSoffset = 1u << 29;  // SMEM: an SGPR offset is added
+  static constexpr u32 kImmediate = 1u << 30;  // SMEM: with kSoffset, an immediate offset beside the SGPR
   // SDWA destination
   static constexpr u32 kDstSelShift = 13;     // 3 bits, Select
   static constexpr u32 kDstUnusedShift = 16;  // 2 bits: pad with 0, sign extend, preserve

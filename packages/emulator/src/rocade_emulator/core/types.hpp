@@ -22,7 +22,9 @@ inline constexpr int kLanes = 64;         // gfx9 runs wave64 only
 inline constexpr int kVectorRegs = 512;   // v0..v255, then a0..a255 at 256: one file, split by accum_offset
 inline constexpr int kScalarRegs = 128;   // s0..s105, vcc, ttmp, m0, exec by their operand code
 inline constexpr int kAccBase = 256;      // index of a0
+inline constexpr int kXnackMask = 104;
 inline constexpr int kVccLo = 106;
+inline constexpr int kTrapTemp = 108;
 inline constexpr int kM0 = 124;
 inline constexpr int kExecLo = 126;
 

@@ -60,6 +60,7 @@ Operand Reader::source(u32 code, Type type) {
   Operand op;
   op.kind = Kind::Constant;
   op.count = 0;
+  op.code = static_cast<u16>(code);
   if (code < 128) return scalar(code, type);
   if (code <= 192) {
     op.value = int_constant(static_cast<i32>(code) - 128, type);

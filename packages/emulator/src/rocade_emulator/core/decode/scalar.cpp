@@ -80,6 +80,8 @@ void decode_smem(Reader& r) {
   bool immediate = r.bits0(17, 1), register_offset = r.bits0(14, 1);
   i32 offset = static_cast<i32>(r.bits1(0, 21) << 11) >> 11;
   if (immediate) r.inst.offset = offset;
+  r.set_modifier(Modifiers::kImmediate, immediate);
+  r.set_modifier(Modifiers::kSc0, r.bits0(16, 1));
   if (register_offset || !immediate) {
     u32 code = register_offset ? r.bits1(25, 7) : r.bits1(0, 7);
     if (!register_offset && r.inst.info->src[0] == Type::None) return;

@@ -74,7 +74,8 @@ Operand dpp_src0(Reader& r) {
 
 Operand first_source(Reader& r, Sdwa& s) {
   u32 code = r.bits0(0, 9);
-  if (code != kSdwaCode && code != kDppCode) return r.source(code, r.inst.info->src[0]);
+  r.inst.form = code == kSdwaCode ? Form::Sdwa : code == kDppCode ? Form::Dpp : Form::E32;
+  if (r.inst.form == Form::E32) return r.source(code, r.inst.info->src[0]);
   r.second_word();
   return code == kSdwaCode ? sdwa_src0(r, s) : dpp_src0(r);
 }

@@ -30,6 +30,7 @@ void sign_modifiers(Reader& r, int k, u32 abs_bits) {
 }
 
 void op_sel(Reader& r, u32 bits) {
+  r.inst.op_sel = static_cast<u8>(bits);
   bool stochastic = starts(r, "v_cvt_sr_");
   for (int k = 0; k < 3; ++k) {
     if (!(bits >> k & 1)) continue;
@@ -133,6 +134,7 @@ void decode_acc_move(Reader& r) {
 void decode_vop3(Reader& r) {
   r.second_word();
   look_up_vop3(r, r.bits0(16, 10));
+  r.inst.form = r.inst.info->format == Format::Vop3 ? Form::Plain : Form::E64;
   const OpInfo& info = *r.inst.info;
   bool carries = info.dst2 == Type::Mask;
   u32 abs_bits = carries ? 0 : r.bits0(8, 3);
