@@ -27,6 +27,20 @@ class SparseBuffer:
         self._bytes = (ctypes.c_char * size).from_buffer(self._memory)
         self.address = ctypes.addressof(self._bytes)
 
+    def write(self, content: bytes, offset: int = 0) -> None:
+        """Put bytes at an offset.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+        if not 0 <= offset <= self.size - len(content):
+            raise ValueError(f"{len(content)} bytes at {offset} do not fit into {self.size}")
+        self._memory[offset : offset + len(content)] = content
+
+    def read(self, size: int, offset: int = 0) -> bytes:
+        """A copy of `size` bytes from an offset on."""
+        return self._memory[offset : offset + size]
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """The whole buffer as bytes, so that it can be an argument of a kernel as it is."""
