@@ -1,4 +1,4 @@
-"""Build hook: compiles the core into the wheel. An editable install gets none; it builds on demand as sources change."""
+"""Build hook: compiles the core into the wheel. An editable install builds on demand instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AITER's hand-written attention kernels as test input: finds the code objects in its wheel and launches them.
+"""AITER's hand-written attention kernels as test input: takes code objects from its wheel and launches them.
 
 The wheel is fetched from PyPI once, by `pip download`, into a cache folder; it is no dependency of anything.
 """
@@ -17,8 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import rocade_emulator as emu
+
+Array = NDArray[Any]
 
 REQUIREMENT = "amd-aiter==0.1.7.post2.dev18"
 FOLDER = {"gfx942": "fmha_v3_fwd/MI300", "gfx950": "fmha_v3_fwd"}
@@ -31,9 +34,10 @@ CAUSAL_FEW = 5  # s_opt; the other value, 3, is for head counts or lengths beyon
 _POINTERS = {"o": 0, "q": 16, "k": 32, "v": 48, "lse": 64, "qseq": 432, "kseq": 448}
 _SCALE = 80
 _WORDS = (
-    "seq_len q_seqs q_ts q_hs q_bs gqa k_seqs k_hs k_bs option has_lse kv_seq_len qk_head_dim v_head_dim q_head_num "
-    "v_seqs v_hs v_bs o_seqs o_hs o_bs"
-).split()
+    *("seq_len", "q_seqs", "q_ts", "q_hs", "q_bs", "gqa", "k_seqs", "k_hs", "k_bs", "option", "has_lse"),
+    *("kv_seq_len", "qk_head_dim", "v_head_dim", "q_head_num"),
+    *("v_seqs", "v_hs", "v_bs", "o_seqs", "o_hs", "o_bs"),
+)
 _FIRST_WORD = 96
 _LSE_HEAD_STRIDE = 464
 
@@ -51,7 +55,17 @@ def wheel() -> Path | str:
     folder.mkdir(parents=True, exist_ok=True)
     pattern = f"{REQUIREMENT.replace('-', '_').replace('==', '-')}-*.whl"
     if not list(folder.glob(pattern)):
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), REQUIREMENT]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--quiet",
+            "--dest",
+            str(folder),
+            REQUIREMENT,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             return f"pip could not download {REQUIREMENT}: {done.stderr.strip()[-300:]}"
@@ -78,19 +92,21 @@ def forward_name(target: str, causal: bool, head_dim: int = 128) -> str:
 class Forward:
     """Tensors of one forward attention, [batch, seq, heads, dim] as bf16 bit patterns, and its outputs."""
 
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    lse: Any  # [batch, heads, seq_q] float32
+    q: Array
+    k: Array
+    v: Array
+    out: Array
+    lse: Array  # [batch, heads, seq_q] float32
     causal: bool
 
 
-def make(batch: int, heads: tuple[int, int], seq: tuple[int, int], dim: int, causal: bool, seed: int = 0) -> Forward:
+def make(
+    batch: int, heads: tuple[int, int], seq: tuple[int, int], dim: int, causal: bool, seed: int = 0
+) -> Forward:
     """Random inputs; heads are (query, key-value), seq is (query, key)."""
     rng = np.random.default_rng(seed)
 
-    def bf16(*shape: int) -> Any:
+    def bf16(*shape: int) -> Array:
         return to_bf16(rng.standard_normal(shape, dtype=np.float32))
 
     q = bf16(batch, seq[0], heads[0], dim)
@@ -100,18 +116,18 @@ def make(batch: int, heads: tuple[int, int], seq: tuple[int, int], dim: int, cau
     return Forward(q, k, v, out, lse, causal)
 
 
-def to_bf16(x: Any) -> Any:
+def to_bf16(x: Array) -> Array:
     """float32 to bf16 bit patterns, to nearest even."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def from_bf16(x: Any) -> Any:
+def from_bf16(x: Array) -> Array:
     """bf16 bit patterns to float64."""
     return (x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def _strides(tensor: Any) -> dict[str, int]:
+def _strides(tensor: Array) -> dict[str, int]:
     batch, seq, head, _ = tensor.strides
     return {"seqs": seq, "hs": head, "bs": batch}
 
@@ -123,7 +139,7 @@ def kernarg(f: Forward, scale: float) -> bytes:
     for name, tensor in tensors.items():
         struct.pack_into("<Q", data, _POINTERS[name], tensor.ctypes.data)
     struct.pack_into("<f", data, _SCALE, scale)
-    batch, seq_q, heads_q, dim = f.q.shape
+    _, seq_q, heads_q, dim = f.q.shape
     words = {
         "seq_len": seq_q,
         "q_ts": TILE_M * f.q.strides[1],
@@ -158,7 +174,7 @@ def launch(target: str, f: Forward, **options: Any) -> emu.Result:
     return emu.launch(found, None, grid(f), THREADS, args, buffers=buffers, **options)
 
 
-def reference(f: Forward) -> tuple[Any, Any]:
+def reference(f: Forward) -> tuple[Array, Array]:
     """Attention in float64: (out [batch, seq, heads, dim], lse [batch, heads, seq] in natural log)."""
     q, k, v = (from_bf16(x).transpose(0, 2, 1, 3) for x in (f.q, f.k, f.v))
     group = q.shape[1] // k.shape[1]

@@ -1,7 +1,7 @@
 """Runs machine code of AMD Instinct GPUs (gfx942, gfx950) on a CPU, and finds what a GPU hides.
 
-A functional model: it computes what the instructions compute and checks how they are used (missing waits, LDS races,
-accesses out of bounds, uninitialised data). It knows no time: no latency, no caches, no clocks.
+A functional model: it computes what the instructions compute and checks how they are used (missing waits, LDS
+races, accesses out of bounds, uninitialised data). It knows no time: no latency, no caches, no clocks.
 """
 
 from rocade_emulator._assembler import AssemblyError

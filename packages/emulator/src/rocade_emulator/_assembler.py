@@ -1,4 +1,4 @@
-"""Turns AMDGPU assembly (`.s`, as clang and Triton write it) into a code object, with an assembler that it finds."""
+"""Turns AMDGPU assembly (`.s`, as clang and Triton write it) into a code object, by clang and ld.lld."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def assemble(source: str, target: str) -> bytes:
 
 
 def _plain_triple(source: str) -> str:
-    """The same text with the triple that every clang knows: newer compilers write others into `.amdgcn_target`."""
+    """The same text with the triple that every clang knows; newer compilers write others."""
 
     def plain(match: re.Match[str]) -> str:
         target_id = match.group(2).rpartition("-")[2]
@@ -134,7 +134,9 @@ def _problem(tools: Assembler) -> str | None:
     if not tools.lld:
         return "no ld.lld beside it or on PATH"
     try:
-        done = subprocess.run([*tools.clang, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            [*tools.clang, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
     except OSError as error:
         return str(error)
     version = _VERSION.search(done.stdout)

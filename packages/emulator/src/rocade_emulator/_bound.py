@@ -1,7 +1,7 @@
-"""A lower bound on a kernel's time from what it issues, if all else overlaps. No latency, no dependence, no caches.
+"""A lower bound on a kernel's time from what it issues if all overlaps: no latency, no dependence, no caches.
 
-For each unit of a CU, `busy` is the clocks that the launch keeps it at work, the work being spread evenly over all
-CUs of the GPU (or over as many as there are workgroups):
+For each unit of a CU, `busy` is the clocks that the launch keeps it at work, the work being spread evenly
+over all CUs of the GPU (or over as many as there are workgroups):
 
     matrix   MFMA cycles / 4           one matrix core in each of 4 SIMDs
     vector   (VALU + transcendental cycles) / 4
@@ -10,9 +10,9 @@ CUs of the GPU (or over as many as there are workgroups):
     l1       cache lines * 128 / 64    64 bytes a clock from the vector cache
     memory   bytes / (HBM bytes a clock of a CU)    as if nothing came from a cache
 
-The bound is the largest. "MFMA at x % of peak" is matrix / bound: what is left of the matrix cores' peak when that
-unit is never idle. The second figure, without overlap inside a SIMD, is matrix / (matrix + vector): the case of one
-wave a SIMD, which cannot issue to both at once.
+The bound is the largest. "MFMA at x % of peak" is matrix / bound: what is left of the matrix cores' peak when
+that unit is never idle. The second figure, without overlap inside a SIMD, is matrix / (matrix + vector): the
+case of one wave a SIMD, which cannot issue to both at once.
 """
 
 from __future__ import annotations

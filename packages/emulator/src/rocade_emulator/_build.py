@@ -1,6 +1,7 @@
 """Builds the emulator's core from the C++ sources in this package: into a wheel, or into a cache on demand.
 
-Safe under many processes: one builds, under a lock that dies with it, and a finished library appears by rename.
+Safe under many processes: one builds, under a lock that dies with it, and a finished library appears by
+rename.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def zig() -> Compiler | None:
     if importlib.util.find_spec("ziglang") is None:
         return None
     target = ("-target", ZIG_TARGET) if is_x86() else ()
-    return Compiler((sys.executable, "-m", "ziglang", "c++", *target), (), (("-march=x86-64-v3", "-mcpu=x86_64_v3"),))
+    return Compiler(
+        (sys.executable, "-m", "ziglang", "c++", *target), (), (("-march=x86-64-v3", "-mcpu=x86_64_v3"),)
+    )
 
 
 def compilers() -> Iterator[Compiler]:
@@ -134,7 +137,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) -> Path:
-    """The object file of one source, from the folder of objects if it is there; where the sources lie is no matter."""
+    """The object file of one source, from the folder of objects if it is there."""
     includes = [f"-I{CORE / name}" for name in INCLUDE_DIRS]
     target = objects / f"{unit.stem}-{object_hash(unit, [*command, version])}.o"
     if target.exists():
@@ -150,7 +153,7 @@ def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) ->
 def compile_library(
     target: Path, compiler: Compiler, isa_name: str, objects: Path, extra: Sequence[str] = ()
 ) -> None:
-    """Compile and link to `target`, which appears complete or not at all. `extra` flags go to every command."""
+    """Compile and link to `target`, which appears complete or not at all. `extra` goes to every command."""
     flags = compiler.spell([*FLAGS, *ISA_FLAGS[isa_name], *extra])
     version = compiler.version()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -185,9 +188,9 @@ def build(target: Path, isa_name: str, objects: Path) -> Compiler:
 def _explain(failures: Sequence[str]) -> str:
     tried = "\n".join(failures) or "no compiler was found"
     return (
-        "the emulator's core is missing and could not be built. Either install a wheel that holds it (pip install "
-        "--only-binary rocade-emulator rocade-emulator), or give it a C++20 compiler: g++ >= 12, clang++, or pip "
-        f"install 'rocade-emulator[compile]' ({_settings.CXX.name} names one). Tried:\n{tried}"
+        "the emulator's core is missing and could not be built. Either install a wheel that holds it (pip "
+        "install --only-binary rocade-emulator rocade-emulator), or give it a C++20 compiler: g++ >= 12, "
+        f"clang++ or pip install 'rocade-emulator[compile]' ({_settings.CXX.name} names one). Tried:\n{tried}"
     )
 
 
@@ -196,8 +199,8 @@ def check_private(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BuildError(
-            f"{folder} belongs to another user or is writable by others, so a library in it cannot be trusted; "
-            f"remove those rights or set {_settings.CACHE_DIR.name} to a private folder"
+            f"{folder} belongs to another user or is writable by others, so a library in it cannot be "
+            f"trusted; remove those rights or set {_settings.CACHE_DIR.name} to a private folder"
         )
 
 

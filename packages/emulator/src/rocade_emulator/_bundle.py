@@ -20,7 +20,9 @@ def code_object(data: bytes, target: str | None) -> bytes:
     """
     found = {name: part for name, part in _entries(data).items() if "amdgcn" in name and part}
     if target is not None:
-        found = {name: part for name, part in found.items() if name.rpartition("--")[2].split(":")[0] == target}
+        found = {
+            name: part for name, part in found.items() if name.rpartition("--")[2].split(":")[0] == target
+        }
     if len(found) != 1:
         names = ", ".join(_entries(data)) or "nothing"
         wanted = f"one for {target}" if target else "a single one (name a target)"

@@ -1,4 +1,4 @@
-"""The command `rocade-emulator`: run a kernel of a code object, report on it, trace it, or list what a file holds."""
+"""The command `rocade-emulator`: run, report on or trace a kernel, or list what a file holds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ class _Progress:
             return
         self.shown = True
         rate = steps / elapsed / 1e6
-        print(f"\r{steps / 1e6:10.1f} million instructions, {rate:.2f} million/s", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{steps / 1e6:10.1f} million instructions, {rate:.2f} million/s",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def end(self) -> None:
         """Leave the line."""
@@ -54,7 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("list", "kernels of a file, their arguments and resources"), ("disasm", "its instructions")):
+    for name, text in (
+        ("list", "kernels of a file, their arguments and resources"),
+        ("disasm", "its instructions"),
+    ):
         command = commands.add_parser(name, help=text)
         _add_file(command)
     for name, text in (
@@ -68,13 +76,17 @@ def _parser() -> argparse.ArgumentParser:
         _add_file(command)
         _add_launch(command)
     _add_trace(commands.choices["trace"])
-    commands.choices["report"].add_argument("--json", action="store_true", help="print JSON instead of a table")
+    commands.choices["report"].add_argument(
+        "--json", action="store_true", help="print JSON instead of a table"
+    )
     return parser
 
 
 def _add_file(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, help="code object, offload bundle, or assembly (.s)")
-    command.add_argument("--target", choices=sorted(BY_NAME), help="the GPU, where the file does not say or holds several")
+    command.add_argument(
+        "--target", choices=sorted(BY_NAME), help="the GPU, where the file does not say or holds several"
+    )
 
 
 def _add_launch(command: argparse.ArgumentParser) -> None:
@@ -84,14 +96,30 @@ def _add_launch(command: argparse.ArgumentParser) -> None:
     add("--grid", type=_numbers, default=(1,), metavar="X[,Y[,Z]]", help="workgroups (default 1)")
     add("--block", type=_numbers, required=True, metavar="X[,Y[,Z]]", help="work items of a workgroup")
     add("--lds", type=int, default=0, metavar="BYTES", help="dynamic LDS")
-    add("--schedule", choices=sorted(SCHEDULES), default="round_robin", help="who runs next (default round_robin)")
+    add(
+        "--schedule",
+        choices=sorted(SCHEDULES),
+        default="round_robin",
+        help="who runs next (default round_robin)",
+    )
     add("--quantum", type=int, default=1, help="instructions of a turn (default 1)")
     add("--seed", type=int, default=0, help="of the random schedule and of random buffers")
     add("--checks", default="all", help=f"all, none, or of {','.join(CHECKS)} (default all)")
     add("--resident", type=int, default=4, help="workgroups that run together on a thread (default 4)")
     add("--threads", type=int, default=1, help="host threads (default 1)")
-    add("--step-limit", type=int, default=STEP_LIMIT, help="instructions after which to give up; 0 is no limit")
-    add("--save", action="append", default=[], metavar="N=PATH", help="write the buffer of argument N to a file afterwards")
+    add(
+        "--step-limit",
+        type=int,
+        default=STEP_LIMIT,
+        help="instructions after which to give up; 0 is no limit",
+    )
+    add(
+        "--save",
+        action="append",
+        default=[],
+        metavar="N=PATH",
+        help="write the buffer of argument N to a file afterwards",
+    )
 
 
 def _add_trace(command: argparse.ArgumentParser) -> None:
@@ -101,7 +129,7 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("--lines", type=int, default=0, help="stop after so many lines; 0 is no limit")
 
 
-class _Enough(Exception):
+class _Enough(Exception):  # noqa: N818  it is no error
     """Ends a trace that has printed all it should."""
 
 
@@ -111,7 +139,9 @@ def _printer(options: argparse.Namespace) -> Callable[[Step], None]:
 
     def see(step: Step) -> None:
         nonlocal printed
-        if (group is not None and step.group != group) or (options.wave is not None and step.wave != options.wave):
+        if (group is not None and step.group != group) or (
+            options.wave is not None and step.wave != options.wave
+        ):
             return
         print(step.line(options.lanes))
         printed += 1
@@ -130,7 +160,9 @@ def _save(specs: Sequence[str], words: Sequence[Word]) -> None:
         Path(path).write_bytes(value.read(value.size))
 
 
-def _launch(options: argparse.Namespace, program: Program, trace: Callable[[Step], None] | None = None) -> Result:
+def _launch(
+    options: argparse.Namespace, program: Program, trace: Callable[[Step], None] | None = None
+) -> Result:
     words = [parse(word, options.seed + k) for k, word in enumerate(options.args)]
     progress = _Progress()
     try:
@@ -161,11 +193,13 @@ def _launch(options: argparse.Namespace, program: Program, trace: Callable[[Step
 def _list(program: Program) -> None:
     for kernel in program.kernels.values():
         print(f"{kernel.name} ({program.target.name})")
-        registers = f"{kernel.vgprs} vector registers (AGPRs from {kernel.accum_offset or kernel.vgprs}), {kernel.sgprs} scalar"
+        agprs = f", AGPRs from {kernel.accum_offset}" if kernel.accum_offset else ""
+        registers = f"{kernel.vgprs} vector registers{agprs}, {kernel.sgprs} scalar"
         print(f"  {registers}, LDS {kernel.lds_bytes} bytes, scratch {kernel.scratch_bytes} bytes a lane")
         print(f"  at most {kernel.max_block} work items; argument block of {kernel.kernarg_bytes} bytes")
         for position, arg in enumerate(kernel.explicit_args):
-            print(f"  {position:4} at {arg.offset:4}: {arg.size} bytes, {arg.kind} {arg.name} {arg.access}".rstrip())
+            text = f"  {position:4} at {arg.offset:4}: {arg.size} bytes, {arg.kind} {arg.name} {arg.access}"
+            print(text.rstrip())
 
 
 def _command(options: argparse.Namespace) -> int:
@@ -184,7 +218,13 @@ def _command(options: argparse.Namespace) -> int:
     else:
         result = _launch(options, program)
         as_json = options.command == "report" and options.json
-        print(result.json(2) if as_json else result.report() if options.command == "report" else result.describe())
+        print(
+            result.json(2)
+            if as_json
+            else result.report()
+            if options.command == "report"
+            else result.describe()
+        )
         return 0 if result.ok else FOUND_FAULTS
     return 0
 

@@ -1,4 +1,4 @@
-"""A reader of the ELF64 files that AMDGPU code objects are: sections, symbols, notes, load segments, relocations."""
+"""A reader of AMDGPU code objects (ELF64): sections, symbols, notes, load segments, relocations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class Elf:
         if machine != EM_AMDGPU:
             raise ElfError(f"its machine is {machine}, an AMDGPU code object says {EM_AMDGPU}")
         if kind != ET_DYN:
-            raise ElfError("it is an object file that is not linked; link it first: ld.lld -shared in.o -o out.co")
+            raise ElfError(
+                "it is an object file that is not linked; link it first: ld.lld -shared in.o -o out.co"
+            )
 
     def _slice(self, offset: int, size: int, what: str) -> bytes:
         if offset + size > len(self.data):

@@ -16,7 +16,7 @@ MAX_IMAGE_BYTES = 1 << 30  # a malformed file must not ask for all memory
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Memory of one segment: device address (which is the host's), size in bytes, and whether kernels may write it."""
+    """Memory of one segment: device address (the host's), bytes, and whether kernels may write it."""
 
     address: int
     size: int

@@ -1,4 +1,4 @@
-"""Packs a kernel's arguments into its argument block, hidden ones included, and says what memory they point to."""
+"""Packs a kernel's arguments, hidden ones included, into its block, and says what memory they point to."""
 
 from __future__ import annotations
 
@@ -49,19 +49,31 @@ def _dims(shape: Shape) -> int:
     return max((axis + 1 for axis, size in enumerate(sizes) if size > 1), default=1)
 
 
+def _on_axes(name: str, sizes: Callable[[Shape], tuple[int, int, int]]) -> dict[str, Callable[[Shape], int]]:
+    """A hidden argument of each axis."""
+
+    def of_axis(axis: int) -> Callable[[Shape], int]:
+        return lambda shape: sizes(shape)[axis]
+
+    return {f"hidden_{name}_{letter}": of_axis(axis) for axis, letter in enumerate("xyz")}
+
+
 # What the launcher puts into a hidden argument; grids are whole numbers of workgroups, so nothing remains.
 _HIDDEN: dict[str, Callable[[Shape], int]] = {
-    **{f"hidden_block_count_{axis}": lambda s, k=k: s.grid[k] for k, axis in enumerate("xyz")},
-    **{f"hidden_group_size_{axis}": lambda s, k=k: s.block[k] for k, axis in enumerate("xyz")},
+    **_on_axes("block_count", lambda shape: shape.grid),
+    **_on_axes("group_size", lambda shape: shape.block),
     "hidden_grid_dims": _dims,
-    "hidden_dynamic_lds_size": lambda s: s.dynamic_lds,
+    "hidden_dynamic_lds_size": lambda shape: shape.dynamic_lds,
 }
 # Null: a kernel that goes through one of these pointers is reported out of bounds.
 _NULL = {
     "hidden_none",
     *(f"hidden_{what}_{axis}" for what in ("remainder", "global_offset") for axis in "xyz"),
     *(f"hidden_{what}_buffer" for what in ("printf", "hostcall")),
-    *(f"hidden_{what}" for what in ("default_queue", "completion_action", "multigrid_sync_arg", "heap_v1", "queue_ptr")),
+    *(
+        f"hidden_{what}"
+        for what in ("default_queue", "completion_action", "multigrid_sync_arg", "heap_v1", "queue_ptr")
+    ),
 }
 
 
@@ -100,7 +112,9 @@ def pack(kernel: Kernel, args: object, shape: Shape, undefined: Sequence[int | s
 
 def _raw(kernel: Kernel, args: bytes | bytearray | memoryview) -> bytearray:
     if len(args) != kernel.kernarg_bytes:
-        raise ArgumentError(f"the block has {len(args)} bytes, kernel {kernel.name} takes {kernel.kernarg_bytes}")
+        raise ArgumentError(
+            f"the block has {len(args)} bytes, kernel {kernel.name} takes {kernel.kernarg_bytes}"
+        )
     return bytearray(args)
 
 
@@ -109,15 +123,21 @@ def _by_position(kernel: Kernel, args: object) -> Sequence[Any]:
     if isinstance(args, Mapping):
         names = [arg.name for arg in wanted]
         if unknown := set(args) - set(names):
-            raise ArgumentError(f"kernel {kernel.name} has no argument {', '.join(sorted(map(str, unknown)))}")
+            raise ArgumentError(
+                f"kernel {kernel.name} has no argument {', '.join(sorted(map(str, unknown)))}"
+            )
         if missing := [name for name in names if name not in args]:
-            raise ArgumentError(f"kernel {kernel.name} lacks {', '.join(name or '(without name)' for name in missing)}")
+            raise ArgumentError(
+                f"kernel {kernel.name} lacks {', '.join(name or '(without name)' for name in missing)}"
+            )
         return [args[name] for name in names]
     if not isinstance(args, Sequence) or isinstance(args, str):
         raise ArgumentError(f"args is a {type(args).__name__}; expected a sequence, a mapping or bytes")
     if len(args) != len(wanted):
         expected = ", ".join(f"{arg.name or arg.kind}:{arg.size}" for arg in wanted)
-        raise ArgumentError(f"{len(args)} arguments given, kernel {kernel.name} takes {len(wanted)}: {expected}")
+        raise ArgumentError(
+            f"{len(args)} arguments given, kernel {kernel.name} takes {len(wanted)}: {expected}"
+        )
     return args
 
 
@@ -136,7 +156,9 @@ def _marked(kernel: Kernel, undefined: Sequence[int | str]) -> set[int]:
 
 def _put(block: Block, arg: Argument, encoded: bytes) -> None:
     if arg.offset + arg.size > len(block.data):
-        raise ArgumentError(f"argument {arg.name or arg.kind} ends behind the block of {len(block.data)} bytes")
+        raise ArgumentError(
+            f"argument {arg.name or arg.kind} ends behind the block of {len(block.data)} bytes"
+        )
     block.data[arg.offset : arg.offset + arg.size] = encoded
 
 
@@ -190,7 +212,7 @@ def _pointer(value: Any, label: str) -> int:  # noqa: ANN401  whatever the calle
 
 
 def dispatch_packet(shape: Shape, kernel: Kernel, kernarg: int) -> bytes:
-    """The 64-byte AQL packet that a kernel with dispatch_ptr reads its launch from. There is no completion signal."""
+    """The 64-byte AQL packet that a kernel with dispatch_ptr reads. There is no completion signal."""
     items = [g * b for g, b in zip(shape.grid, shape.block, strict=True)]
     kernel_dispatch = 2  # packet type
     setup = _dims(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -87,35 +88,39 @@ def launch(
 ) -> Result:
     """Run a kernel on tensors in host memory, which it reads and writes in place.
 
-    A tensor argument makes exactly the bytes of its elements accessible: the holes of a strided view, and what lies
-    in front of it and behind it, are out of bounds.
+    A tensor argument makes exactly the bytes of its elements accessible: the holes of a strided view, and
+    what lies in front of it and behind it, are out of bounds.
 
     Args:
         program: The code object.
         kernel: Name of the kernel; None when the program has a single one.
         grid: Number of workgroups, in x or in x, y, z.
         block: Work items of a workgroup, in x or in x, y, z.
-        args: The explicit arguments in order, or a mapping by name, or the whole argument block as bytes. Pointers
-            are numpy arrays, torch CPU tensors, SparseBuffers, None or addresses; values are ints, floats, bytes,
-            ctypes structures or numpy scalars, converted by the argument's size. The metadata does not say whether
-            four bytes are a float: pass 1.0, not 1, for a float.
-        buffers: More tensors that the kernel may touch: those whose addresses stand in structures or in memory.
+        args: The explicit arguments in order, or a mapping by name, or the whole argument block as bytes.
+            Pointers are numpy arrays, torch CPU tensors, SparseBuffers, None or addresses; values are ints,
+            floats, bytes, ctypes structures or numpy scalars, converted by the argument's size. The metadata
+            does not say whether four bytes are a float: pass 1.0, not 1, for a float.
+        buffers: More tensors that the kernel may touch: those whose addresses stand in structures or in
+            memory.
         dynamic_lds: Bytes of LDS beyond what the kernel declares.
-        schedule: "round_robin" gives each wave `quantum` instructions in turn; "run_to_barrier" lets a wave run until
-            it waits; "random" draws the wave and up to `quantum` instructions from `seed`.
+        schedule: "round_robin" gives each wave `quantum` instructions in turn; "run_to_barrier" lets a wave
+            run until it waits; "random" draws the wave and up to `quantum` instructions from `seed`.
         quantum: Instructions of a turn.
         seed: Of the random schedule.
-        checks: "all", "none", or names out of "waits", "races", "bounds", "uninitialised", "hazards", "alignment".
-        resident: Workgroups that make progress together on one host thread, for kernels that wait for each other.
+        checks: "all", "none", or names out of "waits", "races", "bounds", "uninitialised", "hazards",
+            "alignment".
+        resident: Workgroups that make progress together on one host thread, for kernels that wait for each
+            other.
         threads: Host threads.
         step_limit: Wave instructions after which the run stops; 0 is no limit.
-        undefined: Positions or names of tensor arguments whose content the kernel must not read before writing it.
-        preload: Enter a kernel that has preloaded arguments as the hardware does, with the arguments in SGPRs.
-            False enters it at its symbol, where code that loads them itself begins.
+        undefined: Positions or names of tensor arguments whose content the kernel must not read before
+            writing it.
+        preload: Enter a kernel that has preloaded arguments as the hardware does, with the arguments in
+            SGPRs. False enters it at its symbol, where code that loads them itself begins.
         max_reports: Findings to keep, those of one kind at one instruction counting as one.
         progress: Called with the number of instructions so far, about four times a second.
-        trace: Called after every instruction with a `Step`; slow, and with several threads from all of them. What
-            it raises ends the run and comes out of this function.
+        trace: Called after every instruction with a `Step`; slow, and with several threads from all of them.
+            What it raises ends the run and comes out of this function.
 
     Returns:
         What was found and counted. Findings do not raise; `Result.check` does.
@@ -139,8 +144,8 @@ def launch(
 
 
 def _dims(name: str, value: Dims) -> tuple[int, int, int]:
-    given = (value,) if isinstance(value, int) else tuple(value)
-    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 < n < 1 << 31 for n in given):
+    given = (value,) if isinstance(value, int) else tuple(map(operator.index, value))
+    if not 1 <= len(given) <= 3 or not all(0 < n < 1 << 31 for n in given):
         raise ValueError(f"{name} is {value!r}; expected one to three positive ints")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
@@ -158,12 +163,16 @@ def _checks(value: str | Iterable[str]) -> int:
 def _validate(program: Program, kernel: Kernel, shape: Shape, run: _Run) -> None:
     items = shape.block[0] * shape.block[1] * shape.block[2]
     if items > kernel.max_block:
-        raise ValueError(f"block {shape.block} is {items} work items, kernel {kernel.name} allows {kernel.max_block}")
+        raise ValueError(
+            f"block {shape.block} is {items} work items, kernel {kernel.name} allows {kernel.max_block}"
+        )
     if kernel.required_block and shape.block != kernel.required_block:
         raise ValueError(f"block is {shape.block}, kernel {kernel.name} requires {kernel.required_block}")
     lds = kernel.lds_bytes + shape.dynamic_lds
     if shape.dynamic_lds < 0 or lds > program.target.lds_bytes:
-        raise ValueError(f"{lds} bytes of LDS are asked for, {program.target.name} has {program.target.lds_bytes}")
+        raise ValueError(
+            f"{lds} bytes of LDS are asked for, {program.target.name} has {program.target.lds_bytes}"
+        )
     if run.schedule not in SCHEDULES:
         raise ValueError(f"schedule is {run.schedule!r}; expected one of {', '.join(SCHEDULES)}")
     for name in ("quantum", "resident", "threads", "max_reports"):
@@ -174,7 +183,9 @@ def _validate(program: Program, kernel: Kernel, shape: Shape, run: _Run) -> None
 
 
 def _range(view: View, undefined: bool) -> _native.RangeStruct:
-    found = _native.RangeStruct(view.start, view.size, view.writable, undefined, view.element, len(view.sizes))
+    found = _native.RangeStruct(
+        view.start, view.size, view.writable, undefined, view.element, len(view.sizes)
+    )
     found.sizes[: len(view.sizes)] = view.sizes
     found.strides[: len(view.strides)] = view.strides
     return found
@@ -212,7 +223,15 @@ def _config(kernel: Kernel, shape: Shape, run: _Run) -> _native.ConfigStruct:
         schedule=SCHEDULES[run.schedule],
         seed=run.seed & (1 << 64) - 1,
     )
-    for name in ("scratch_bytes", "vgprs", "sgprs", "accum_offset", "user_sgprs", "workgroup_ids", "workitem_ids"):
+    for name in (
+        "scratch_bytes",
+        "vgprs",
+        "sgprs",
+        "accum_offset",
+        "user_sgprs",
+        "workgroup_ids",
+        "workitem_ids",
+    ):
         setattr(config, name, getattr(kernel, name))
     for name in ("quantum", "resident", "threads", "step_limit", "max_reports"):
         setattr(config, name, getattr(run, name))
@@ -260,7 +279,7 @@ class _Watcher:
         self.raised: BaseException | None = None
         self._texts = {inst.pc: inst.text for inst in program.instructions}
         self._trace = trace
-        self._stop = lambda: lib.emu_launch_stop(handle)
+        self._stop: Callable[[], object] = lambda: lib.emu_launch_stop(handle)
         self._function = _native.TRACE_FUNCTION(self._see)  # kept alive by this object
         lib.emu_launch_trace(handle, self._function, None)
 
@@ -278,11 +297,13 @@ class _Watcher:
 def _call(
     lib: ctypes.CDLL, handle: ctypes.c_void_p, config: _native.ConfigStruct, progress: Progress | None
 ) -> str:
-    """Run in a thread of its own, so that this one can tell progress and be interrupted; returns why it stopped."""
+    """Run in another thread, so that this one can be interrupted; returns why it stopped."""
     error = ctypes.create_string_buffer(_native.ERROR_BYTES)
     codes: list[int] = []
     arguments = (handle, ctypes.byref(config), error, len(error))
-    worker = threading.Thread(target=lambda: codes.append(lib.emu_launch_run(*arguments)), name="rocade-emulator")
+    worker = threading.Thread(
+        target=lambda: codes.append(lib.emu_launch_run(*arguments)), name="rocade-emulator"
+    )
     worker.start()
     try:
         while worker.is_alive():

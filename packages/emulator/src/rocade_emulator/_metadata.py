@@ -19,7 +19,7 @@ _SCRATCH_SGPRS = ((0, "private_segment_buffer"), (5, "flat_scratch_init"))
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One kernel argument. `kind` is the metadata's value kind ("by_value", "global_buffer", "hidden_...")."""
+    """One kernel argument; `kind` is the metadata's ("by_value", "global_buffer", "hidden_...")."""
 
     name: str
     kind: str
@@ -42,9 +42,9 @@ class Argument:
 class Kernel:
     """A kernel of a code object: where it starts, what it is given, and what it takes of a compute unit.
 
-    `vgprs` counts the unified vector registers (VGPRs below `accum_offset`, AGPRs from there on; 0 is no AGPRs).
-    `user_sgprs` and `workgroup_ids` are bit sets as in `core/abi.h`; `preload` is the number of kernel argument
-    dwords that hardware puts in SGPRs.
+    `vgprs` counts the unified vector registers (VGPRs below `accum_offset`, AGPRs from there on; 0 is no
+    AGPRs). `user_sgprs` and `workgroup_ids` are bit sets as in `core/abi.h`; `preload` is the number of
+    kernel argument dwords that hardware puts in SGPRs.
     """
 
     name: str
@@ -149,7 +149,7 @@ def _vector_registers(rsrc1: int, rsrc3: int, note: dict[str, object]) -> tuple[
 def _bytes_at(elf: Elf, address: int, size: int, what: str) -> bytes:
     for segment in elf.segments():
         offset = address - segment.address
-        if 0 <= offset and offset + size <= segment.file_size:
+        if offset >= 0 and offset + size <= segment.file_size:
             return elf.segment_bytes(segment)[offset : offset + size]
     raise ElfError(f"{what} at 0x{address:x} lies in no load segment")
 

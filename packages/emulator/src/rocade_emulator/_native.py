@@ -1,4 +1,4 @@
-"""The C ABI of the core (`core/abi.h`) in ctypes: structures, prototypes, and the library loaded once a process."""
+"""The C ABI of the core (`core/abi.h`) in ctypes: structures, prototypes, and the loaded library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class ConfigStruct(ctypes.Structure):
         ("grid", c_uint32 * 3),
         ("block", c_uint32 * 3),
         ("kernarg", c_uint64),
-        *((name, c_uint32) for name in ("entry", "lds_bytes", "scratch_bytes", "vgprs", "sgprs", "accum_offset")),
+        *(
+            (name, c_uint32)
+            for name in ("entry", "lds_bytes", "scratch_bytes", "vgprs", "sgprs", "accum_offset")
+        ),
         *((name, c_uint32) for name in ("user_sgprs", "kernarg_preload", "workgroup_ids", "workitem_ids")),
         ("dispatch_packet", c_uint64),
         *((name, c_uint32) for name in ("checks", "schedule", "quantum")),

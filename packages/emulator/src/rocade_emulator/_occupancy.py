@@ -20,7 +20,7 @@ from rocade_emulator._targets import (
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Workgroups and waves in residence. `limits` gives, for each resource, how many workgroups it has room for."""
+    """Workgroups and waves in residence. `limits`: how many workgroups each resource has room for."""
 
     waves_per_group: int
     groups_per_cu: int

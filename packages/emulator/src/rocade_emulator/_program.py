@@ -51,7 +51,9 @@ class Program:
         section = elf.section(".text")
         self.text: bytes = elf.content(section)
         self.kernels: Mapping[str, Kernel] = MappingProxyType(kernels_of(elf))
-        self.symbols: Mapping[str, int] = MappingProxyType({s.name: s.address for s in elf.symbols().values()})
+        self.symbols: Mapping[str, int] = MappingProxyType(
+            {s.name: s.address for s in elf.symbols().values()}
+        )
         self.image = Image(elf)
         self._text_address = section.address
         self.handle = self._decode()
@@ -61,7 +63,8 @@ class Program:
         """Read a code object (`.co`, `.hsaco`), an offload bundle of several, or assembly (`.s`).
 
         Args:
-            path: The file. One that is neither ELF nor a bundle is taken as assembly when its name ends in `.s`.
+            path: The file. One that is neither ELF nor a bundle is taken as assembly when its name ends in
+                `.s`.
             target: "gfx942" or "gfx950". Needed for a bundle of several targets and for assembly without an
                 `.amdgcn_target` line; elsewhere it is checked against the file.
 
@@ -102,7 +105,9 @@ class Program:
         # The image holds the text, too, at the address that pc-relative code computes with.
         address = self.image.base + self._text_address
         size = len(self.text)
-        if lib.emu_program_create(self.target.number, address, size, 0, ctypes.byref(handle), error, len(error)):
+        if lib.emu_program_create(
+            self.target.number, address, size, 0, ctypes.byref(handle), error, len(error)
+        ):
             raise ProgramError(f"{self.name}: {error.value.decode(errors='replace')}")
         weakref.finalize(self, lib.emu_program_destroy, handle.value)
         return int(handle.value or 0)
@@ -130,12 +135,14 @@ class Program:
         text = ctypes.create_string_buffer(_native.TEXT_BYTES)
         pc, size = ctypes.c_uint32(), ctypes.c_uint32()
         for index in range(lib.emu_program_count(self.handle)):
-            if lib.emu_program_inst(self.handle, index, text, len(text), ctypes.byref(pc), ctypes.byref(size)):
+            if lib.emu_program_inst(
+                self.handle, index, text, len(text), ctypes.byref(pc), ctypes.byref(size)
+            ):
                 raise ProgramError(f"{self.name}: instruction {index} has no text")
             yield Instruction(pc.value, size.value, text.value.decode(errors="replace"))
 
     def disassembly(self) -> str:
-        """A listing: byte offset, encoding and text of every instruction, with the kernels' names as labels."""
+        """A listing: byte offset, encoding and text of every instruction, with kernels as labels."""
         labels = {kernel.entry: kernel.name for kernel in self.kernels.values()}
         lines = []
         for inst in self.instructions:

@@ -46,7 +46,12 @@ def _cycles(result: Result) -> Iterator[str]:
     c = result.counters
     waves, units = max(c.waves, 1), max(min(result.target.compute_units, c.groups), 1)
     yield "issue cycles (model)          total         per wave          per CU"
-    rows = {"mfma": c.mfma_cycles, "valu": c.valu_cycles, "transcendental": c.trans_cycles, "salu": c.salu_cycles}
+    rows = {
+        "mfma": c.mfma_cycles,
+        "valu": c.valu_cycles,
+        "transcendental": c.trans_cycles,
+        "salu": c.salu_cycles,
+    }
     for name, cycles in rows.items():
         yield f"  {name:18} {cycles:>14,} {cycles / waves:>16,.1f} {cycles / SIMDS / units:>15,.1f}"
     yield f"  {'lds':18} {c.lds_cycles:>14,} {c.lds_cycles / waves:>16,.1f} {c.lds_cycles / units:>15,.1f}"
@@ -65,7 +70,8 @@ def _resources(result: Result, fit: Occupancy) -> Iterator[str]:
     kernel = result.kernel
     split = f", AGPRs from {kernel.accum_offset}" if kernel.accum_offset else ""
     lds = kernel.lds_bytes + result.shape.dynamic_lds
-    yield f"registers: {kernel.vgprs} vector{split}, {kernel.sgprs} scalar; LDS {lds:,} bytes; scratch {kernel.scratch_bytes}"
+    yield f"registers: {kernel.vgprs} vector{split}, {kernel.sgprs} scalar"
+    yield f"memory: LDS {lds:,} bytes a workgroup, scratch {kernel.scratch_bytes:,} bytes a lane"
     yield (
         f"occupancy: {fit.groups_per_cu} workgroups a CU, {fit.waves_per_simd:g} waves a SIMD, "
         f"limited by {fit.limited_by}"

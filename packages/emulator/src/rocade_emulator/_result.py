@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals over all waves. Cycles are issue clocks of a model (see the documentation), bytes are as requested.
+    """Totals over all waves. Cycles are issue clocks of a model, bytes are as requested.
 
     `cache_lines` counts the 128-byte lines that memory instructions touched, each instruction by itself;
     `cache_lines_ideal` is what the same bytes would take if they lay side by side.
@@ -89,7 +89,7 @@ class EmulationError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A launch that is over. `stopped` says why it stopped early, and is empty when every wave came to its end."""
+    """A launch that is over. `stopped` says why it stopped early; it is empty otherwise."""
 
     program: str
     target: Target
@@ -182,7 +182,11 @@ def _where(address: int, buffers: list[Buffer]) -> str:
         distance = start - address if address < start else address - end + 1
         if distance < best:
             best = distance
-            side = f"{start - address} bytes before" if address < start else f"{address - end} bytes past the end of"
+            side = (
+                f"{start - address} bytes before"
+                if address < start
+                else f"{address - end} bytes past the end of"
+            )
             found = f"{side} {buffer.label}"
     return found
 

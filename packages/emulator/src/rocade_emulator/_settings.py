@@ -1,4 +1,4 @@
-"""Every environment variable that rocade_emulator reads: its name, type, default and meaning. Nothing else reads one.
+"""Every environment variable that rocade_emulator reads: name, type, default and meaning.
 
 A setting is read when it is needed, never at import.
 """
@@ -28,8 +28,8 @@ CXX = Setting(
     "ROCADE_EMULATOR_CXX",
     str,
     "",
-    "Command of the C++20 compiler that builds the emulator's core, or `zig` for the one in the package ziglang. "
-    "Not set: the first of g++, clang++ and ziglang that is there and works.",
+    "Command of the C++20 compiler that builds the emulator's core, or `zig` for the one in the package "
+    "ziglang. Not set: the first of g++, clang++ and ziglang that is there and works.",
 )
 
 CACHE_DIR = Setting(
@@ -44,8 +44,8 @@ ISA = Setting(
     "ROCADE_EMULATOR_ISA",
     str,
     "",
-    "Instruction set that the core is compiled for: `plain` or `v3` (x86-64-v3: AVX2, FMA, F16C). Not set: the best "
-    "that this CPU runs.",
+    "Instruction set that the core is compiled for: `plain` or `v3` (x86-64-v3: AVX2, FMA, F16C). Not "
+    "set: the best that this CPU runs.",
 )
 
 LIBRARY = Setting(
@@ -59,8 +59,8 @@ CLANG = Setting(
     "ROCADE_EMULATOR_CLANG",
     str,
     "",
-    "Command of a clang >= 20 that assembles `.s` files for AMDGPU; `ld.lld` is looked for beside it. Not set: a "
-    "clang on PATH that is new enough, else the one in the package ziglang.",
+    "Command of a clang >= 20 that assembles `.s` files for AMDGPU; `ld.lld` is looked for beside it. Not"
+    " set: a clang on PATH that is new enough, else the one in the package ziglang.",
 )
 
 SETTINGS = (CXX, CACHE_DIR, ISA, LIBRARY, CLANG)

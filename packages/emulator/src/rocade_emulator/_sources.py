@@ -64,8 +64,10 @@ def _reached(unit: Path, core: Path) -> set[Path]:
 
 @functools.lru_cache(maxsize=1024)
 def _included(path: Path, _modified: int, core: Path) -> tuple[Path, ...]:
-    """The files of `core` that one file includes. A name that is not found there is a compiler error later."""
+    """The files of `core` that one file includes. A missing one is a compiler error later."""
     folders = [path.parent, *(core / name for name in INCLUDE_DIRS)]
     names = (match.decode() for match in _INCLUDE.findall(path.read_bytes()))
     candidates = ([(folder / name).resolve() for folder in folders] for name in names)
-    return tuple(next(p for p in tries if p.is_file()) for tries in candidates if any(p.is_file() for p in tries))
+    return tuple(
+        next(p for p in tries if p.is_file()) for tries in candidates if any(p.is_file() for p in tries)
+    )

@@ -47,7 +47,11 @@ class SparseBuffer:
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
 
     def numpy(
-        self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int = 0
+        self,
+        dtype: Any,  # noqa: ANN401
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
     ) -> Any:  # noqa: ANN401  numpy is no requirement, so its types have no name here
         """A numpy view. `strides` and `offset` are in bytes; without strides it is dense.
 
@@ -59,7 +63,11 @@ class SparseBuffer:
         return numpy.ndarray(shape, dtype, buffer=self._memory, offset=offset, strides=strides)
 
     def torch(
-        self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int = 0
+        self,
+        dtype: Any,  # noqa: ANN401
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
     ) -> Any:  # noqa: ANN401  torch is no requirement, so its types have no name here
         """A torch view. `strides` and `offset` are in elements; without strides it is dense.
 

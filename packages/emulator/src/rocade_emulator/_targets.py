@@ -1,4 +1,4 @@
-"""The GPUs that are emulated: how a file names them, and the sizes and rates that reports use. No behaviour."""
+"""The GPUs that are emulated: how files name them, and sizes and rates for reports. No behaviour."""
 
 from __future__ import annotations
 

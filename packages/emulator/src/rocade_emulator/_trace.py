@@ -16,8 +16,9 @@ _SHOWN = 4  # lanes of a line
 class Step:
     """One executed instruction. `exec` is the lane mask that it ran under.
 
-    `results` holds, for each register of the destination, its name and its new value: 64 words in lane order for a
-    vector register, one for a scalar one. What a load fetched is there at once, though a kernel must wait for it.
+    `results` holds, for each register of the destination, its name and its new value: 64 words in lane order
+    for a vector register, one for a scalar one. What a load fetched is there at once, though a kernel must
+    wait for it.
     """
 
     group: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""Tensors as memory: which bytes a numpy array or torch tensor covers, holes between its elements left out."""
+"""Tensors as memory: which bytes a numpy array or torch tensor covers, without the holes in between."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MAX_ELEMENT = 1 << 31
 class View:
     """Memory of one tensor: address of its first element, and the bytes that it covers.
 
-    Every byte of [start, start + size) counts when `sizes` is empty. Else the covered bytes are blocks of `element`
-    bytes at start + sum(i_d * strides[d]) for 0 <= i_d < sizes[d], with strides falling.
+    Every byte of [start, start + size) counts when `sizes` is empty. Else the covered bytes are blocks of
+    `element` bytes at start + sum(i_d * strides[d]) for 0 <= i_d < sizes[d], with strides falling.
     """
 
     address: int  # of the element with index 0: what a kernel gets as pointer
