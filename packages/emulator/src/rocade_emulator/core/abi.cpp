@@ -143,7 +143,11 @@ int emu_launch_add_range(emu_launch* l, const emu_range* r) {
 int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) {
   apply(l->launch, *c);
   i32 index = l->program->program.index_at(c->entry);
-  if (index < 0) return tell(error, error_size, "the entry is no instruction");
+  if (index < 0) {
+    const auto& bad = l->program->program.undecoded;
+    auto why = bad.find(c->entry);
+    return tell(error, error_size, "the entry is no instruction" + (why == bad.end() ? "" : ": " + why->second));
+  }
   Entry entry{static_cast<u32>(index), c->kernarg,       c->dispatch_packet, c->user_sgprs, c->kernarg_preload,
               c->workgroup_ids,        c->workitem_ids, c->lds_bytes,       c->scratch_bytes};
   if (run_grid(l->launch, entry)) return 0;

@@ -21,6 +21,9 @@ struct bf16 {
   bf16() = default;
   bf16(f32 v) : value(v) {}
 };
+struct RawHalf {  // the bits of an f16, for instructions that move them and may change the sign
+  u16 bits;
+};
 template <class T>
 struct Pair {  // packed instructions: the same operation on two halves (or two registers, for f32)
   T lo, hi;
@@ -71,6 +74,12 @@ template <> struct Lane<f16> {
   static constexpr Type type = Type::F16;
   static f16 load(u32 lo, u32) { return half_to_float(static_cast<u16>(lo)); }
   static u64 save(f16 x) { return float_to_half(x.value); }
+};
+template <> struct Lane<RawHalf> {
+  static constexpr int regs = 1;
+  static constexpr Type type = Type::F16;
+  static RawHalf load(u32 lo, u32) { return {static_cast<u16>(lo)}; }
+  static u64 save(RawHalf x) { return x.bits; }
 };
 template <> struct Lane<bf16> {
   static constexpr int regs = 1;

@@ -13,9 +13,13 @@ namespace emu {
 inline f32 absolute(f32 x) { return std::fabs(x); }
 inline f64 absolute(f64 x) { return std::fabs(x); }
 inline f16 absolute(f16 x) { return std::fabs(x.value); }
+inline bf16 absolute(bf16 x) { return std::fabs(x.value); }
+inline RawHalf absolute(RawHalf x) { return {static_cast<u16>(x.bits & 0x7fff)}; }
 inline f32 negate(f32 x) { return -x; }
 inline f64 negate(f64 x) { return -x; }
 inline f16 negate(f16 x) { return -x.value; }
+inline bf16 negate(bf16 x) { return -x.value; }
+inline RawHalf negate(RawHalf x) { return {static_cast<u16>(x.bits ^ 0x8000)}; }
 
 // Transcendental units flush f32 denormals on both sides.
 inline f32 flush(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }

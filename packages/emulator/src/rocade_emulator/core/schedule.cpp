@@ -113,7 +113,7 @@ class Runner {
     for (auto& g : resident_.groups)
       for (std::size_t k = 0; k < g->waves.size(); ++k) {
         Wave& w = *pick(*g, k);
-        if (w.state != WaveState::Running) continue;
+        if (w.state != WaveState::Running) continue;  // random: not one wave of the group runs
         turn(w);
         ran = true;
         if (launch_.stop) return true;
@@ -121,8 +121,12 @@ class Runner {
     return ran;
   }
 
+  // The wave of turn k; a random one, the next that can run from a drawn place on.
   Wave* pick(Group& g, std::size_t k) {
-    if (launch_.options.schedule == Schedule::Random) k = random_() % g.waves.size();
+    std::size_t count = g.waves.size();
+    if (launch_.options.schedule != Schedule::Random) return g.waves[k].get();
+    k = random_() % count;
+    for (std::size_t tries = 1; tries < count && g.waves[k]->state != WaveState::Running; ++tries) k = (k + 1) % count;
     return g.waves[k].get();
   }
 

@@ -165,15 +165,21 @@ bool is_implied(const Inst& i, int k) {
 
 void vop3_selects(const Inst& i, Line& l) {
   u32 bits = i.op_sel;
-  if (bits) l.bits("op_sel", (bits & 7 & ((1u << sources_of(i)) - 1)) | (bits >> 3 & 1) << sources_of(i), sources_of(i) + 1);
+  if (!bits) return;
+  int n = std::strstr(i.info->mnemonic, "_sr_") ? 3 : sources_of(i);  // a destination byte has bits of its own
+  l.bits("op_sel", (bits & ((1u << n) - 1)) | (bits >> 3 & 1) << n, n + 1);
 }
 
 void vector_line(const Inst& i, Line& l) {
-  l.out += suffix_of(i.form);
+  constexpr int kPlain[] = {0, 1, 2, 3}, kLiteralInside[] = {0, 2, 1, 3};
+  bool inside = std::strncmp(i.info->mnemonic, "v_fmamk", 7) == 0;
+  const int(&order)[4] = inside ? kLiteralInside : kPlain;
+  bool single = inside || std::strncmp(i.info->mnemonic, "v_fmaak", 7) == 0;
+  if (!single) l.out += suffix_of(i.form);
   if (i.dst.kind != Kind::None) l.add(name_of(i.dst));
   if (i.dst2.kind != Kind::None) l.add(name_of(i.dst2));
   for (int k = 0; k < 4; ++k)
-    if (i.src[k].kind != Kind::None && !is_implied(i, k)) l.add(source_name(i.src[k], i.info->src[k]));
+    if (i.src[order[k]].kind != Kind::None && !is_implied(i, k)) l.add(source_name(i.src[order[k]], i.info->src[order[k]]));
   if (i.form == Form::E64 || i.form == Form::Plain) {
     if (std::strncmp(i.info->mnemonic, "v_bitop3", 8) == 0) l.word("bitop3:" + hex(i.simm));
     vop3_selects(i, l);
@@ -251,8 +257,8 @@ void flat_line(const Inst& i, Line& l) {
 
 void buffer_line(const Inst& i, Line& l) {
   if (i.src[2].kind == Kind::None) return cache_bits(i, l);  // cache control
-  if (i.dst.kind != Kind::None) l.add(name_of(i.dst));
-  else if (i.src[1].kind != Kind::None) l.add(name_of(i.src[1]));
+  if (i.src[1].kind != Kind::None) l.add(name_of(i.src[1]));  // of an atomic that returns, also the destination
+  else if (i.dst.kind != Kind::None) l.add(name_of(i.dst));
   l.add(name_of(i.src[0]));
   l.add(name_of(i.src[2]));
   l.add(name_of(i.src[3]));

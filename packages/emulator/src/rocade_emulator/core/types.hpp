@@ -28,6 +28,10 @@ inline constexpr int kTrapTemp = 108;
 inline constexpr int kM0 = 124;
 inline constexpr int kExecLo = 126;
 
+// Upper halves of FLAT addresses that mean LDS and private memory: beyond every address of a host process.
+inline constexpr u32 kSharedAperture = 0x10000;
+inline constexpr u32 kPrivateAperture = 0x20000;
+
 // One register of all lanes, in lane order.
 using Row = u32[kLanes];
 

@@ -17,7 +17,8 @@ template <class T>
 using Values = std::array<T, kLanes>;
 
 template <class T>
-inline constexpr bool is_float = std::is_same_v<T, f32> || std::is_same_v<T, f64> || std::is_same_v<T, f16>;
+inline constexpr bool is_float =
+    std::is_same_v<T, f32> || std::is_same_v<T, f64> || std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
 // ---- Sources -----------------------------------------------------------------------------------------------------
 
@@ -33,7 +34,7 @@ void fetch(const Wave& w, const Inst& i, int k, Values<T>& out, u64& lanes) {
     fetch_raw(w, op, Lane<T>::regs, raw);
     if (k == 0 && i.dpp.on) lanes &= apply_dpp(i.dpp, w.exec(), raw);
     for (int l = 0; l < kLanes; ++l) out[l] = Lane<T>::load(raw.lo[l], raw.hi[l]);
-    if constexpr (is_float<T>) {
+    if constexpr (is_float<T> || std::is_same_v<T, RawHalf>) {
       if (op.absolute)
         for (auto& x : out) x = absolute(x);
       if (op.negate)

@@ -42,6 +42,14 @@ void buffer_addresses(const Wave& w, const Inst& i, u32 bytes, Addresses& a) {
   }
 }
 
+// Private memory of a lane: an address inside the lane's own bytes, or 0, which touch_memory reports.
+u64 private_address(const Wave& w, int lane, u64 offset, u32 bytes) {
+  if (offset + bytes > w.scratch_bytes) return 0;
+  return reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * static_cast<u64>(lane) + offset;
+}
+
+bool is_flat(const Inst& i) { return i.info->format == Format::Flat && i.info->opcode < kSegment; }
+
 }  // namespace
 
 template <Space kSpace>
@@ -61,10 +69,9 @@ Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes) {
       base = has_scalar ? read_scalar64(w, i.src[2]) + w.v[i.src[0].index][l] : vector64(w, i.src[0].index, l);
     }
     a.at[l] = base + static_cast<u64>(i.offset);
-    if constexpr (kSpace == Space::Scratch) {
-      // Private memory of a lane: an address inside the lane's own bytes, checked by touch_memory through its range.
-      a.at[l] = a.at[l] + bytes > w.scratch_bytes ? 0 : reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * l + a.at[l];
-    }
+    if constexpr (kSpace == Space::Scratch) a.at[l] = private_address(w, l, a.at[l], bytes);
+    if constexpr (kSpace == Space::Flat)
+      if (a.at[l] >> 32 == kPrivateAperture) a.at[l] = private_address(w, l, static_cast<u32>(a.at[l]), bytes);
   }
   return a;
 }
@@ -74,6 +81,8 @@ template Addresses addresses_of<Space::Scratch>(const Wave&, const Inst&, u32);
 template Addresses addresses_of<Space::Buffer>(const Wave&, const Inst&, u32);
 
 u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool write) {
+  if (address >> 32 == kSharedAperture && is_flat(i))
+    return touch_lds(w, i, lane, static_cast<u32>(address), bytes, write ? Access::Write : Access::Read);
   Launch& launch = *w.group->launch;
   u64 scratch = reinterpret_cast<u64>(w.scratch);
   if (w.scratch && address >= scratch && address + bytes <= scratch + u64{w.scratch_bytes} * kLanes)

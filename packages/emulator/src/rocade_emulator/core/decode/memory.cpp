@@ -78,7 +78,6 @@ void decode_mubuf(Reader& r) {
   r.second_word();
   r.look_up(Format::Mubuf, r.bits0(18, 7));
   const OpInfo& info = *r.inst.info;
-  if (info.src[0] == Type::None || std::strstr(info.mnemonic, "wbl2") || std::strstr(info.mnemonic, "inv")) return;
   bool offen = r.bits0(12, 1), idxen = r.bits0(13, 1), lds = r.bits0(16, 1);
   r.inst.offset = r.bits0(0, 12);
   r.set_modifier(Modifiers::kOffen, offen);
@@ -86,6 +85,7 @@ void decode_mubuf(Reader& r) {
   r.set_modifier(Modifiers::kSc0, r.bits0(14, 1));
   r.set_modifier(Modifiers::kSc1, r.bits0(15, 1));
   r.set_modifier(Modifiers::kNt, r.bits0(17, 1));
+  if (std::strstr(info.mnemonic, "wbl2") || std::strstr(info.mnemonic, "inv")) return;
   r.set_modifier(Modifiers::kLds, lds);
   if (offen || idxen) {
     r.inst.src[0] = r.vector(r.bits1(0, 8), offen && idxen ? Type::B64 : Type::B32);

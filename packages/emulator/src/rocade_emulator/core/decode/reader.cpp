@@ -66,6 +66,10 @@ Operand Reader::source(u32 code, Type type) {
     op.value = int_constant(static_cast<i32>(code) - 128, type);
   } else if (code <= 208) {
     op.value = int_constant(192 - static_cast<i32>(code), type);
+  } else if (code >= 235 && code <= 238) {
+    if (type != Type::B64) fail("an aperture is a 64-bit source");
+    bool limit = code % 2 == 0;
+    op.value = u64{code < 237 ? kSharedAperture : kPrivateAperture} << 32 | (limit ? ~u32{0} : 0);
   } else if (code >= 240 && code <= 248) {
     op.value = float_constant(code, type);
   } else if (code == 251 || code == 252 || code == 253) {
@@ -80,8 +84,7 @@ Operand Reader::source(u32 code, Type type) {
 }
 
 void Reader::output_modifiers(bool clamp, u32 omod) {
-  Type t = inst.info->dst;
-  bool is_float = t == Type::F32 || t == Type::F16 || t == Type::F64;
+  bool is_float = is_float_type(inst.info->dst);
   if (clamp && !is_float && !(inst.exec = saturating(inst.info->mnemonic))) fail("clamp on an integer result");
   if (omod && !is_float) fail("omod on an integer result");
   set_modifier(Modifiers::kClamp, clamp);

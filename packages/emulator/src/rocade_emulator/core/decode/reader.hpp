@@ -27,6 +27,8 @@ inline int registers_of(Type t) {
   }
 }
 
+inline bool is_float_type(Type t) { return t == Type::F32 || t == Type::F16 || t == Type::F64 || t == Type::BF16; }
+
 // State of decoding one instruction.
 struct Reader {
   std::span<const u32> text;

@@ -9,7 +9,6 @@ namespace {
 constexpr u32 kSdwaCode = 249, kDppCode = 250;
 
 bool is_mask(Type t) { return t == Type::Mask; }
-bool is_float_type(Type t) { return t == Type::F32 || t == Type::F16 || t == Type::F64; }
 bool named(const Reader& r, const char* name) { return std::strcmp(r.inst.info->mnemonic, name) == 0; }
 
 Operand vcc() {
@@ -100,7 +99,11 @@ void use_sources(Reader& r) {
 void decode_vop1(Reader& r) {
   r.look_up(Format::Vop1, r.bits0(9, 8));
   const OpInfo& info = *r.inst.info;
-  if (info.dst == Type::None) return;  // v_nop
+  if (info.dst == Type::None) {  // v_nop
+    r.inst.form = Form::E32;
+    r.reject(r.bits0(0, 9) || r.bits0(17, 8), "operand");
+    return;
+  }
   Sdwa s;
   r.inst.src[0] = first_source(r, s);
   if (s.on) sdwa_destination(r, s);

@@ -6,7 +6,6 @@
 namespace emu {
 namespace {
 
-bool is_float_type(Type t) { return t == Type::F32 || t == Type::F16 || t == Type::F64; }
 bool is_half_register(Type t) { return t == Type::F16 || t == Type::B16 || t == Type::BF16; }
 bool starts(const Reader& r, const char* prefix) {
   return std::strncmp(r.inst.info->mnemonic, prefix, std::strlen(prefix)) == 0;
@@ -20,7 +19,7 @@ void look_up_vop3(Reader& r, u32 opcode) {
   r.look_up(Format::Vop3, opcode);
 }
 
-// neg/abs apply to floats; v_cndmask moves bits but accepts them as sign operations on f32.
+// neg/abs apply to floats; v_cndmask moves bits but its row is written with f32 for them.
 void sign_modifiers(Reader& r, int k, u32 abs_bits) {
   Operand& op = r.inst.src[k];
   bool negate = r.word1 >> (29 + k) & 1, absolute = abs_bits >> k & 1;

@@ -165,8 +165,8 @@ std::vector<OpInfo> vop3p_rows() {
 #undef ACC_READ
 #undef ACC_WRITE
       plain("v_fma_mix_f32", 32, &run_mix<Mix::Full>, Type::F32, {Type::F32, Type::F32, Type::F32}),
-      plain("v_fma_mixlo_f16", 33, &run_mix<Mix::Low>, Type::B32, {Type::F32, Type::F32, Type::F32}),
-      plain("v_fma_mixhi_f16", 34, &run_mix<Mix::High>, Type::B32, {Type::F32, Type::F32, Type::F32}),
+      plain("v_fma_mixlo_f16", 33, &run_mix<Mix::Low>, Type::F16, {Type::F32, Type::F32, Type::F32}),
+      plain("v_fma_mixhi_f16", 34, &run_mix<Mix::High>, Type::F16, {Type::F32, Type::F32, Type::F32}),
   };
 }
 

@@ -6,7 +6,7 @@ namespace {
 
 // Bit of the class mask that a value belongs to: 0 signalling NaN, 1 quiet NaN, 2..5 negative infinity, normal,
 // denormal, zero, 6..9 positive zero, denormal, normal, infinity.
-template <class T, class Bits, int kMantissa>
+template <class Bits, int kMantissa>
 bool has_class(Bits bits, u32 mask) {
   constexpr Bits kOne = 1;
   constexpr int kWidth = sizeof(Bits) * 8;
@@ -29,13 +29,13 @@ namespace op {
 #undef CMP
 #undef CLASS
 struct class_f32 {
-  static bool apply(u32 a, u32 mask) { return has_class<f32, u32, 23>(a, mask); }
+  static bool apply(f32 a, u32 mask) { return has_class<u32, 23>(std::bit_cast<u32>(a), mask); }
 };
 struct class_f64 {
-  static bool apply(u64 a, u32 mask) { return has_class<f64, u64, 52>(a, mask); }
+  static bool apply(f64 a, u32 mask) { return has_class<u64, 52>(std::bit_cast<u64>(a), mask); }
 };
 struct class_f16 {
-  static bool apply(u16 a, u32 mask) { return has_class<f16, u16, 10>(a, mask); }
+  static bool apply(RawHalf a, u32 mask) { return has_class<u16, 10>(a.bits, mask); }
 };
 }  // namespace op
 
