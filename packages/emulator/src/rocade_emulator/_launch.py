@@ -23,8 +23,7 @@ SCHEDULES = {"round_robin": 0, "run_to_barrier": 1, "random": 2}
 STEP_LIMIT = 2_000_000_000
 _ALL_CHECKS = sum(CHECKS.values())
 _PROGRESS_SECONDS = 0.25
-_PACKET_BYTES = 64
-_MAX_WAVES = 16  # 1024 work items
+_OWN_GRANULE = 16
 
 Dims = int | Sequence[int]
 Progress = Callable[[int], None]
@@ -54,9 +53,13 @@ class _Memory:
     kept: list[object] = field(default_factory=list)
 
     def own(self, content: bytes | bytearray) -> int:
-        """A read-only copy at an address of its own page; returns the address."""
-        page = mmap.mmap(-1, max(len(content), 1))
-        page[: len(content)] = bytes(content)
+        """A read-only copy at an address of its own page; returns the address.
+
+        It is filled up to 16 bytes: compilers round a scalar load up to what is sure to be allocated.
+        """
+        content = bytes(content).ljust(max(-(-len(content) // _OWN_GRANULE), 1) * _OWN_GRANULE, b"\0")
+        page = mmap.mmap(-1, len(content))
+        page[:] = content
         view = (ctypes.c_char * len(page)).from_buffer(page)
         self.kept += [page, view]
         address = ctypes.addressof(view)

@@ -87,7 +87,7 @@ def kernels_of(elf: Elf) -> dict[str, Kernel]:
             found[kernel.name] = kernel
     if not found:
         raise ElfError("it holds no kernel descriptor (a symbol NAME.kd)")
-    return found
+    return dict(sorted(found.items(), key=lambda item: item[1].entry))
 
 
 def _kernel_notes(elf: Elf) -> Iterator[dict[str, object]]:

@@ -34,10 +34,13 @@ std::string scalar_name(u32 code, u32 count) {
 
 bool is_wide(Type t) { return t == Type::F64 || t == Type::B64; }
 
+constexpr const char* kApertures[] = {"src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit"};
+
 std::string constant_name(const Operand& op, Type type) {
   constexpr const char* kFloats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"};
   if (op.code <= 192) return decimal(op.code - 128);
   if (op.code <= 208) return decimal(192 - op.code);
+  if (op.code <= 238) return kApertures[op.code - 235];
   if (op.code < 248) return kFloats[op.code - 240];
   if (op.code == 248) return is_wide(type) ? "0.15915494309189532" : "0.15915494";
   return hex(type == Type::F64 ? op.value >> 32 : op.value & 0xffffffffu);
