@@ -19,6 +19,8 @@ struct LdsCell {
   u8 read_bytes = 0;      // bytes read in read_epoch
   u8 defined = 0;         // bytes ever written
   bool atomic = false;    // they wrote by atomic operations
+  u8 last_writer = 0, last_reader = 0;  // wave numbers
+  u32 write_ticket = 0, read_ticket = 0;  // place of their operation in their lgkm queue: shows whether it is done
 };
 
 // A direct-to-LDS load that has not landed: written when its vmcnt retires.

@@ -15,6 +15,8 @@ struct Touch {
   u16 self;   // the wave's bit
   u8 bytes;   // of the cell
   Access access;
+  u8 wave;
+  u32 ticket;  // place in the wave's lgkm queue; behind it for data that has landed
 };
 
 bool conflicts(const LdsCell& c, const Touch& t) {
@@ -29,6 +31,20 @@ bool conflicts(const LdsCell& c, const Touch& t) {
   return false;
 }
 
+// Whether an operation of a wave is one that no s_waitcnt has covered.
+bool in_flight(const Group& g, u8 wave, u32 ticket) {
+  const Wave& w = *g.waves[wave];
+  return w.state != WaveState::Done && ticket - w.lgkm.head < w.lgkm.size();
+}
+
+// Another wave's access from before the last barrier that may still be under way: it did not wait for it.
+bool unfinished(const Group& g, const LdsCell& c, const Touch& t) {
+  bool written = c.write_epoch && c.write_epoch != t.epoch && (c.write_bytes & t.bytes) && c.last_writer != t.wave;
+  if (written && !(c.atomic && t.access == Access::Atomic) && in_flight(g, c.last_writer, c.write_ticket)) return true;
+  bool read = c.read_epoch && c.read_epoch != t.epoch && (c.read_bytes & t.bytes) && c.last_reader != t.wave;
+  return read && t.access != Access::Read && in_flight(g, c.last_reader, c.read_ticket);
+}
+
 // `joins`: the write leaves what other waves wrote as it is, so that they all count as its writers.
 void record(LdsCell& c, const Touch& t, bool joins) {
   if (t.access == Access::Read) {
@@ -36,6 +52,8 @@ void record(LdsCell& c, const Touch& t, bool joins) {
     c.read_epoch = t.epoch;
     c.readers |= t.self;
     c.read_bytes |= t.bytes;
+    c.last_reader = t.wave;
+    c.read_ticket = t.ticket;
     return;
   }
   bool same = c.write_epoch == t.epoch && (joins || c.writers == t.self);
@@ -45,6 +63,8 @@ void record(LdsCell& c, const Touch& t, bool joins) {
   c.write_bytes |= t.bytes;
   c.defined |= t.bytes;
   c.atomic = t.access == Access::Atomic;
+  c.last_writer = t.wave;
+  c.write_ticket = t.ticket;
 }
 
 const char* race_text(Access access) {
@@ -53,12 +73,14 @@ const char* race_text(Access access) {
 
 // Calls f(cell, touch) for every cell that the access reaches.
 template <class F>
-void each_cell(Wave& w, u32 address, u32 bytes, Access access, F&& f) {
+void each_cell(Wave& w, const Inst& i, u32 address, u32 bytes, Access access, F&& f) {
   Group& g = *w.group;
+  // DS instructions are counted after their accesses; a direct-to-LDS load lands when its wait is over.
+  u32 ticket = i.info->unit == Unit::Lds ? w.lgkm.tail : w.lgkm.head - 1;
   for (u32 at = address & ~3u; at < address + bytes; at += 4) {
     u32 first = at < address ? address - at : 0, last = std::min(address + bytes - at, 4u);
     u8 mask = static_cast<u8>((1u << last) - (1u << first));
-    f(g.shadow[at / 4], Touch{g.epoch, static_cast<u16>(1u << w.number), mask, access});
+    f(g.shadow[at / 4], Touch{g.epoch, static_cast<u16>(1u << w.number), mask, access, w.number, ticket});
   }
 }
 
@@ -75,15 +97,19 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
   u8* at = g.lds.data() + address;
   if (address % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned LDS access");
-  bool race = false, undefined = false;
-  each_cell(w, address, bytes, access, [&](const LdsCell& c, const Touch& t) {
+  bool race = false, undefined = false, early = false;
+  each_cell(w, i, address, bytes, access, [&](const LdsCell& c, const Touch& t) {
     undefined |= (c.defined & t.bytes) != t.bytes;
     race |= conflicts(c, t);
+    early |= unfinished(g, c, t);
   });
   bool joins = access == Access::Atomic || (race && !undefined && data && std::memcmp(at, data, bytes) == 0);
-  each_cell(w, address, bytes, access, [&](LdsCell& c, const Touch& t) { record(c, t, joins); });
+  each_cell(w, i, address, bytes, access, [&](LdsCell& c, const Touch& t) { record(c, t, joins); });
   if (race && !(joins && access == Access::Write))
     launch.report(w, i, kCheckRaces, Severity::Error, lane, address, race_text(access));
+  if (early)
+    launch.report(w, i, kCheckWaits, Severity::Error, lane, address,
+                  "LDS that another wave accessed before a barrier, without s_waitcnt lgkmcnt before it");
   if (undefined && access != Access::Write)
     launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address, "read of LDS that was never written");
   return at;
