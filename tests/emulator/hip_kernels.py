@@ -1,4 +1,4 @@
-"""Compiles kernels.hip for an AMD GPU with the clang in the package ziglang; no ROCm and no headers are needed."""
+"""Compiles kernels.hip for an AMD GPU with the clang in the package ziglang; ROCm is not needed."""
 
 from __future__ import annotations
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.emulator.hip_kernels import TARGETS, program
 
 import rocade_emulator as emu
-from tests.emulator.hip_kernels import TARGETS, program
+
+Dims = int | tuple[int, ...]
 
 SCHEDULES = (
     {},
@@ -19,7 +21,7 @@ SCHEDULES = (
 )
 
 
-def launch(target: str, kernel: str, grid: Any, block: Any, args: list[Any], **options: Any) -> emu.Result:
+def launch(target: str, kernel: str, grid: Dims, block: Dims, args: list[Any], **options: Any) -> emu.Result:
     return emu.launch(program(target), kernel, grid, block, args, **options)
 
 

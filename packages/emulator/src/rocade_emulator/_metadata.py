@@ -14,6 +14,7 @@ PRELOAD_PROLOGUE = 256  # bytes of code before the entry of hardware that preloa
 
 # User SGPRs in hardware order: bit of kernel_code_properties and bit of the C ABI.
 _USER_SGPRS = ((1, 1), (2, 2), (3, 4), (4, 8), (6, 16))
+_REQUIRED = ".reqd_workgroup_size"
 _SCRATCH_SGPRS = ((0, "private_segment_buffer"), (5, "flat_scratch_init"))
 
 
@@ -122,7 +123,7 @@ def _kernel(elf: Elf, symbol: Symbol, note: dict[str, object]) -> Kernel:
         workitem_ids=rsrc2 >> 11 & 3,
         preload=preload & 0x7F,
         max_block=_number(note, ".max_flat_workgroup_size", 1024),
-        required_block=tuple(int(str(n)) for n in _list(note.get(".reqd_workgroup_size"))),
+        required_block=tuple(_integer(n, _REQUIRED) for n in _list(note.get(_REQUIRED))),
         spills=_number(note, ".vgpr_spill_count", 0),
     )
 
@@ -155,26 +156,27 @@ def _bytes_at(elf: Elf, address: int, size: int, what: str) -> bytes:
 
 
 def _argument(kernel: str, entry: object) -> Argument:
-    if not isinstance(entry, dict):
-        raise ElfError(f"an argument of kernel {kernel} is no map in the metadata")
-    try:
-        return Argument(
-            name=str(entry.get(".name", "")),
-            kind=str(entry[".value_kind"]),
-            offset=int(entry[".offset"]),
-            size=int(entry[".size"]),
-            access=str(entry.get(".actual_access", entry.get(".access", ""))),
-        )
-    except (KeyError, ValueError) as error:
-        raise ElfError(f"an argument of kernel {kernel} lacks {error} in the metadata") from error
+    if not isinstance(entry, dict) or ".value_kind" not in entry:
+        raise ElfError(f"an argument of kernel {kernel} is no map with a .value_kind in the metadata")
+    return Argument(
+        name=str(entry.get(".name", "")),
+        kind=str(entry[".value_kind"]),
+        offset=_number(entry, ".offset"),
+        size=_number(entry, ".size"),
+        access=str(entry.get(".actual_access", entry.get(".access", ""))),
+    )
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _number(note: dict[str, object], key: str, default: int) -> int:
-    value = note.get(key, default)
+def _integer(value: object, what: str) -> int:
     if not isinstance(value, int):
-        raise ElfError(f"{key} in the metadata is {value!r}, not a number")
+        raise ElfError(f"{what} in the metadata is {value!r}, not a number")
     return value
+
+
+def _number(note: dict[str, object], key: str, default: int | None = None) -> int:
+    """An entry that is a number; without a default it must be there."""
+    return _integer(note.get(key, default), key)

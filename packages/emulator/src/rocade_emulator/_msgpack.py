@@ -38,7 +38,10 @@ class _Reader:
         return int(struct.unpack(f">{form}", self.take(struct.calcsize(form)))[0])
 
     def text(self, count: int) -> str:
-        return self.take(count).decode()
+        try:
+            return self.take(count).decode()
+        except UnicodeDecodeError as error:
+            raise MsgpackError(f"a string before offset {self.at} is no UTF-8") from error
 
     def array(self, count: int) -> list[object]:
         return [self.value() for _ in range(count)]
