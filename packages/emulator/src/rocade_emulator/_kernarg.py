@@ -175,7 +175,7 @@ def _encode(arg: Argument, value: Any, label: str) -> bytes:  # noqa: ANN401  wh
         return _pointer(value, label).to_bytes(8, "little")
     if arg.kind != "by_value":
         raise ArgumentError(f"{label} is a {arg.kind}, which is not emulated")
-    if is_tensor(value) and not hasattr(value, "__index__"):
+    if is_tensor(value) and value.shape != ():  # numpy's scalars have the array interface, too
         raise ArgumentError(f"{label} is passed by value in {arg.size} bytes; a tensor was given")
     if isinstance(value, float):
         if arg.size not in _FLOATS:
