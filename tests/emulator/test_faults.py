@@ -114,8 +114,8 @@ def same_results(subject: Subject, pc: int) -> bool:
     return True
 
 
-# Waits and barriers that nothing relies on, counted in this compiler's code: another wait covers the same loads
-# in time, or every wave reads only what it wrote itself.
+# Waits and barriers that nothing relies on, counted in this compiler's code: another wait covers the same
+# loads in time, or every wave reads only what it wrote itself.
 REDUNDANT = {("gfx950", "matmul"): 3, ("gfx950", "attention"): 5}
 
 

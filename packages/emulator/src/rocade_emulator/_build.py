@@ -136,10 +136,10 @@ def _run(command: Sequence[str]) -> None:
         raise BuildError(f"{shlex.join(command)}\n{said}")
 
 
-def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) -> Path:
+def _compile(unit: Path, command: Sequence[str], version: str, objects: Path, core: Path) -> Path:
     """The object file of one source, from the folder of objects if it is there."""
-    includes = [f"-I{CORE / name}" for name in INCLUDE_DIRS]
-    target = objects / f"{unit.stem}-{object_hash(unit, [*command, version])}.o"
+    includes = [f"-I{core / name}" for name in INCLUDE_DIRS]
+    target = objects / f"{unit.stem}-{object_hash(unit, [*command, version], core)}.o"
     if target.exists():
         target.touch()  # so that it counts as used
         return target
@@ -151,7 +151,12 @@ def _compile(unit: Path, command: Sequence[str], version: str, objects: Path) ->
 
 
 def compile_library(
-    target: Path, compiler: Compiler, isa_name: str, objects: Path, extra: Sequence[str] = ()
+    target: Path,
+    compiler: Compiler,
+    isa_name: str,
+    objects: Path,
+    extra: Sequence[str] = (),
+    core: Path = CORE,
 ) -> None:
     """Compile and link to `target`, which appears complete or not at all. `extra` goes to every command."""
     flags = compiler.spell([*FLAGS, *ISA_FLAGS[isa_name], *extra])
@@ -160,7 +165,7 @@ def compile_library(
     objects.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         command = [*compiler.command, *flags]
-        made = list(pool.map(lambda unit: _compile(unit, command, version, objects), units()))
+        made = list(pool.map(lambda unit: _compile(unit, command, version, objects, core), units(core)))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as name:
         library = Path(name) / target.name
         link = ["-shared", *map(str, made), "-o", str(library), *compiler.link_flags, "-Wl,-z,defs"]
