@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from isa_table import REGISTERS, Row
+from tests.emulator.isa_table import REGISTERS, Row
 
 INLINE = ("0", "1", "-16", "64", "0.5", "-4.0", "1.0")
 LITERAL = "0x3f9df3b6"
 SPECIAL = ("vcc_lo", "vcc_hi", "m0", "exec_lo", "exec_hi", "src_scc", "src_vccz", "src_execz", "ttmp3")
-SPECIAL64 = ("vcc", "exec", "ttmp[4:5]")
+SPECIAL64 = ("vcc", "exec", "ttmp[4:5]", "src_shared_base", "src_private_limit")
 HALF = {"b16", "f16", "bf16"}
 
 
@@ -72,7 +72,10 @@ def lines_of(row: Row) -> list[Line]:
         "flat": _flat_lines,
         "mubuf": _buffer_lines,
     }[row.format]
-    return list({line.text: line for line in maker(row)}.values())
+    found: dict[str, Line] = {}
+    for line in maker(row):
+        found.setdefault(line.text, line)  # the first one is the required one
+    return list(found.values())
 
 
 # ---- Scalar ----------------------------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ def _scalar_lines(row: Row) -> Iterator[Line]:
     for k, kind in enumerate(row.src):
         for other in (*INLINE, LITERAL, *(SPECIAL64 if REGISTERS[kind] == 2 else SPECIAL)):
             yield Line(row, _join(row.mnemonic, dst, *(other if j == k else p for j, p in enumerate(plain))))
-    for special in SPECIAL64 if row.width == 2 else ("vcc_hi", "m0", "exec_lo", "ttmp7"):
+    for special in ("vcc", "exec", "ttmp[4:5]") if row.width == 2 else ("vcc_hi", "m0", "exec_lo", "ttmp7"):
         if row.width:
             yield Line(row, _join(row.mnemonic, special, *plain))
 
@@ -269,7 +272,7 @@ def _vop3_lines(row: Row) -> Iterator[Line]:
     if lane:
         sources[1] = "s5"
         if row.mnemonic == "v_writelane_b32":
-            sources[0] = "m0"
+            sources = ["s6", "13"]
     yield from _long_lines(row, row.mnemonic, dst, sources, pick, True)
 
 
@@ -305,6 +308,8 @@ def _matrix_lines(row: Row) -> Iterator[Line]:
         same = operands[0] if d == c and k & 1 else f"{c}[0:{REGISTERS[third] - 1}]"
         base = _join(row.mnemonic, *operands, pick.vector(third) if sparse else same)
         yield Line(row, base, k == 0)
+        if k > 1:
+            continue
         for tail in ("cbsz:1", "abid:3", "cbsz:2 abid:1", "blgp:4", "cbsz:4 blgp:2", "neg:[1,0,1]"):
             yield Line(row, f"{base} {tail}")
     for constant in ("0", "1.0", "-4"):
@@ -337,8 +342,8 @@ def _flat_lines(row: Row) -> Iterator[Line]:
         dst = pick.vector(row.dst, file) if row.width else ""
         data = pick.vector(row.src[1], file) if len(row.src) > 1 else ""
         for address, base in _flat_addresses(segment, pick):
-            for offset in ("", " offset:20", " offset:4095", " offset:-4096"):
-                for cache in CACHE:
+            for offset in ("", " offset:4095", " offset:-4096"):
+                for cache in CACHE if not offset else ("", " sc0"):
                     returning = [dst] if "atomic" not in row.mnemonic or "sc0" in cache else []
                     text = _join(row.mnemonic, *returning, address, data, base) + offset + cache
                     yield Line(row, text, required)
@@ -367,7 +372,7 @@ def _buffer_lines(row: Row) -> Iterator[Line]:
         for (address, mode), soffset, offset in itertools.product(
             addresses, ("0", "s13", "m0", "64", "1.0"), ("", " offset:4095")
         ):
-            for cache in CACHE:
+            for cache in CACHE if soffset == "0" else ("", " sc0"):
                 operands = f"{address}, {resource}, {soffset}{mode}{offset}{cache}"
                 yield Line(row, f"{row.mnemonic} {data}, {operands}", required)
                 required = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-import assembly
+from tests.emulator import assembly
 from rocade_emulator import _native
 
 LANES = 64

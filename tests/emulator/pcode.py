@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pcode_functions import FUNCTIONS, convert
-from pcode_values import IEEE, V, bits_of, bits_of_brain, brain_float, float_of, is_nan, signed, unsigned
+from tests.emulator.pcode_functions import FUNCTIONS, convert
+from tests.emulator.pcode_values import IEEE, V, bits_of, bits_of_brain, brain_float, float_of, is_nan, signed, unsigned
 
 TOKEN = re.compile(
     r"(?P<cast>\d+'(?:BF|[UIFB])\b)|(?P<sized>-?\d+'-?[0-9][0-9a-fA-Fx.]*[UIF]?)"
@@ -42,6 +42,8 @@ def number(v: V) -> Any:
         return float_of(v.bits, v.width)
     if v.kind == "g":
         return brain_float(v.bits)
+    if v.kind == "special":
+        return float("nan") if v.width else float("inf")
     return v.bits
 
 
@@ -182,6 +184,8 @@ def binary(op: str, a: V, b: V) -> V:
     if op in ("==", "!=", "<>", "<", "<=", ">", ">="):
         if b.kind == "D":  # "== DENORM" asks for a class, not for equality
             return V("u", 1, int(FUNCTIONS["isDENORM"](None, a).bits))
+        if b.kind == "Z":  # a zero of one sign
+            return V("u", 1, int(unsigned(a.bits, a.width - 1) == 0 and a.bits >> (a.width - 1) == b.bits))
         return V("u", 1, int(compare(op, number(a), number(b))))
     if op in ("&&", "||"):
         x, y = bool(a.bits), bool(b.bits)
@@ -404,7 +408,9 @@ def _pieces(text: str) -> list[str]:
 def lines_of(text: str) -> tuple[str, ...]:
     """Statements, without comments and with split lines joined."""
     out: list[str] = []
-    for line in _pieces(re.sub(r"\b(WAVE_MODE|INST)\.", r"\1_", text)):
+    text = re.sub(r"\b(WAVE_MODE|INST)\.", r"\1_", text)
+    text = text.replace("== +0.0)", "== POSITIVE_ZERO)").replace("== -0.0)", "== NEGATIVE_ZERO)")
+    for line in _pieces(text):
         if out and "lambda" not in out[-1] and out[-1].count("(") > out[-1].count(")"):
             out[-1] += " " + line
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pcode_values import (
+from tests.emulator.pcode_values import (
     BF6,
     BF8,
     FP4,
@@ -96,7 +96,7 @@ def convert(name: str, target: str, v: V, scale: V | None = None, *rest: V) -> V
 
 
 def _bits_of_int(x: int, width: int) -> int:
-    from pcode_values import bits_of_exact
+    from tests.emulator.pcode_values import bits_of_exact
 
     return bits_of_exact(Fraction(x), width)
 
@@ -150,7 +150,7 @@ def _ldexp(_: Any, v: V, n: V) -> V:
     x, power = _float(v), signed(n.bits, n.width) if n.kind == "i" else n.bits
     if not math.isfinite(x) or x == 0:
         return v
-    from pcode_values import bits_of_exact
+    from tests.emulator.pcode_values import bits_of_exact
 
     return V("f", v.width, bits_of_exact(Fraction(x) * Fraction(2) ** max(min(power, 5000), -5000), v.width))
 
@@ -180,7 +180,17 @@ def _abs(_: Any, v: V) -> V:
     return V("f", v.width, unsigned(v.bits, v.width - 1))
 
 
+def _to_half(m: Any, v: V) -> V:
+    """f32 to f16 in the rounding mode that the program set."""
+    x = _float(v)
+    bits = bits_of(x, 16)
+    if m.values["ROUND_MODE"].bits and math.isfinite(x) and abs(float_of(bits, 16)) > abs(x):
+        bits -= 1  # one step toward zero
+    return V("f", 16, bits)
+
+
 FUNCTIONS: dict[str, Any] = {
+    "f32_to_f16": _to_half,
     "floor": _rounded(math.floor),
     "trunc": _rounded(math.trunc),
     "fract": lambda _, v: _like(v, _float(v) - math.floor(_float(v)) if math.isfinite(_float(v)) else math.nan),

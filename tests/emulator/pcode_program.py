@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from pcode import Machine, Parser, PcodeError, V, binary, cast, lines_of, number, tokens_of, type_of, unsigned
+from tests.emulator.pcode import Machine, Parser, PcodeError, V, binary, cast, lines_of, make, number, tokens_of, type_of, unsigned
 
 Statement = Callable[[Machine], str]  # returns "" or "break" or "return"
 CONSTANTS = {
@@ -14,6 +14,13 @@ CONSTANTS = {
     "NAN": V("special", 1, 0),
     "DENORM": V("special", 2, 0),
     "PI": V("f", 64, 0x400921FB54442D18),
+    "POSITIVE_ZERO": V("Z", 64, 0),
+    "NEGATIVE_ZERO": V("Z", 64, 1),
+    **{name: V("n", 0, code) for code, name in enumerate("BYTE0 BYTE1 BYTE2 BYTE3 WORD0 WORD1 DWORD".split())},
+    "ROUND_NEAREST_EVEN": V("n", 0, 0),
+    "ROUND_TOWARD_ZERO": V("n", 0, 3),
+    "ROUND_MODE": V("n", 0, 0),
+    "SDWA_SRC0_SEL": V("n", 0, 6),
 }
 
 
@@ -201,6 +208,8 @@ def target_of(words: list[str], compiler: Compiler) -> Callable[[Machine, V], No
 
 
 def _store(name: str, accessors: list[Any], m: Machine, v: V) -> None:
+    if v.kind == "special":
+        v = make("f", 64, number(v))
     subscripts = [a for a in accessors if len(a) == 3]
     types = [a for a in accessors if len(a) == 2]
     if types:
@@ -296,7 +305,7 @@ _MINIMUM = ("v_minimum_f32", "v_maximum_f32", "v_minimum3_f16", "v_maximum3_f16"
 
 def _minimum(name: str, _: Machine, *values: V) -> V:
     """IEEE-754-2019 minimum and maximum, which the published text names without spelling them out."""
-    from pcode_values import is_nan
+    from tests.emulator.pcode_values import is_nan
 
     for v in values:
         if is_nan(v.bits, v.width):

@@ -155,6 +155,8 @@ class Small:
         magnitude = abs(x)
         if magnitude >= self.decode(self.largest):
             return sign | self.largest
+        if magnitude == 0:
+            return 0 if self.single_nan else sign
         _, exponent = math.frexp(magnitude)
         unit = max(exponent - 1, 1 - self.bias) - self.mantissa
         steps = round(math.ldexp(magnitude, -unit))

@@ -1,8 +1,9 @@
-// How loaded bytes fill registers and registers give stored bytes, shared by LDS and vector memory.
+// How loaded bytes fill registers and registers give stored bytes; packed values of atomics. LDS and vector memory share it.
 #pragma once
 
 #include <cstring>
 
+#include "convert.hpp"
 #include "wave.hpp"
 
 namespace emu {
@@ -44,6 +45,30 @@ inline void store_lane(const Wave& w, int reg, int lane, u8* to, u32 bytes, u32 
   }
   u32 raw = w.v[reg][lane] >> shift;
   std::memcpy(to, &raw, bytes);
+}
+
+// Two packed 16-bit floats, for the packed atomic adds.
+struct Halves {
+  u32 bits;
+};
+struct BHalves {
+  u32 bits;
+};
+inline Halves add_halves(Halves a, Halves b) {
+  u32 out = 0;
+  for (int s : {0, 16}) {
+    f32 sum = half_to_float(static_cast<u16>(a.bits >> s)) + half_to_float(static_cast<u16>(b.bits >> s));
+    out |= u32{float_to_half(sum)} << s;
+  }
+  return {out};
+}
+inline BHalves add_halves(BHalves a, BHalves b) {
+  u32 out = 0;
+  for (int s : {0, 16}) {
+    f32 sum = bfloat_to_float(static_cast<u16>(a.bits >> s)) + bfloat_to_float(static_cast<u16>(b.bits >> s));
+    out |= u32{float_to_bfloat(sum)} << s;
+  }
+  return {out};
 }
 
 }  // namespace emu

@@ -56,7 +56,10 @@ struct Dpp {
 };
 
 // What an operand means to an instruction: decides its register count and how an inline constant is widened.
-enum class Type : u8 { None, B32, F32, B16, F16, BF16, B64, F64, PkB16, PkF16, PkF32, Mask, B96, B128, B256, B512, B1024 };
+// Half: 16 bits of a result register; the other half is kept.
+enum class Type : u8 {
+  None, B32, F32, B16, F16, BF16, B64, F64, PkB16, PkF16, PkF32, Mask, B96, B128, B256, B512, B1024, B192, Half
+};
 
 // Which targets have an instruction.
 enum class Target : u8 { Both, Gfx942, Gfx950 };

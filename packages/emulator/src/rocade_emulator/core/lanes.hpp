@@ -24,6 +24,9 @@ struct bf16 {
 struct RawHalf {  // the bits of an f16, for instructions that move them and may change the sign
   u16 bits;
 };
+struct Half {  // a 16-bit result that keeps the other half of its register
+  u16 bits;
+};
 template <class T>
 struct Pair {  // packed instructions: the same operation on two halves (or two registers, for f32)
   T lo, hi;
@@ -80,6 +83,12 @@ template <> struct Lane<RawHalf> {
   static constexpr Type type = Type::F16;
   static RawHalf load(u32 lo, u32) { return {static_cast<u16>(lo)}; }
   static u64 save(RawHalf x) { return x.bits; }
+};
+template <> struct Lane<Half> {
+  static constexpr int regs = 1;
+  static constexpr Type type = Type::Half;
+  static Half load(u32 lo, u32) { return {static_cast<u16>(lo)}; }
+  static u64 save(Half x) { return x.bits; }
 };
 template <> struct Lane<bf16> {
   static constexpr int regs = 1;

@@ -24,18 +24,34 @@ inline RawHalf negate(RawHalf x) { return {static_cast<u16>(x.bits ^ 0x8000)}; }
 // Transcendental units flush f32 denormals on both sides.
 inline f32 flush(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 
-// IEEE minNum/maxNum with -0 < +0; a NaN loses against a number.
+// A NaN whose quiet bit is clear. f16 values travel as f32, where that bit has the same place in the fraction.
+inline bool is_signalling(f32 x) {
+  u32 bits = std::bit_cast<u32>(x) & 0x7fffffffu;
+  return bits > 0x7f800000u && bits < 0x7fc00000u;
+}
+inline bool is_signalling(f64 x) {
+  u64 bits = std::bit_cast<u64>(x) & ~(u64{1} << 63);
+  return bits > 0x7ff0000000000000u && bits < 0x7ff8000000000000u;
+}
+// What minimum and maximum give when a NaN is among their operands: in IEEE mode a signalling one wins, made quiet;
+// else the number wins.
+template <class F>
+F pick_number(F a, F b) {
+  if (is_signalling(a)) return a + a;
+  if (is_signalling(b)) return b + b;
+  return a != a ? b : a;
+}
+
+// IEEE-754-2008 minNum/maxNum with -0 < +0.
 template <class F>
 F min_float(F a, F b) {
-  if (a != a) return b;
-  if (b != b) return a;
+  if (a != a || b != b) return pick_number(a, b);
   if (a == b) return std::signbit(a) ? a : b;
   return a < b ? a : b;
 }
 template <class F>
 F max_float(F a, F b) {
-  if (a != a) return b;
-  if (b != b) return a;
+  if (a != a || b != b) return pick_number(a, b);
   if (a == b) return std::signbit(a) ? b : a;
   return a > b ? a : b;
 }
@@ -58,9 +74,9 @@ I to_int(F x) {
   return static_cast<I>(x);
 }
 
+// Less than one, though x - floor(x) rounds to one for tiny negative x.
 template <class F>
-F fract(F x) {
-  F below_one = sizeof(F) == 4 ? F(0x1.fffffep-1) : F(0x1.fffffffffffffp-1);
+F fract(F x, F below_one = sizeof(F) == 4 ? F(0x1.fffffep-1) : F(0x1.fffffffffffffp-1)) {
   return std::min(x - std::floor(x), below_one);
 }
 template <class F>
@@ -78,8 +94,9 @@ F frexp_mantissa(F x) {
 }
 
 // The argument counts turns, not radians.
-inline f32 sin_turns(f32 x) { return static_cast<f32>(std::sin(6.283185307179586 * (f64{x} - std::floor(f64{x})))); }
-inline f32 cos_turns(f32 x) { return static_cast<f32>(std::cos(6.283185307179586 * (f64{x} - std::floor(f64{x})))); }
+inline f64 angle_of(f32 turns) { return 6.283185307179586 * std::copysign(f64{turns} - std::trunc(f64{turns}), turns); }
+inline f32 sin_turns(f32 x) { return static_cast<f32>(std::sin(angle_of(x))); }
+inline f32 cos_turns(f32 x) { return static_cast<f32>(std::cos(angle_of(x))); }
 
 inline i32 signed24(i32 x) { return static_cast<i32>(static_cast<u32>(x) << 8) >> 8; }
 
@@ -94,8 +111,9 @@ inline u32 bitfield(u32 x, u32 offset, u32 width) {
   width &= 31;
   return width == 0 ? 0 : x >> (offset & 31) & ((1u << width) - 1);
 }
+// A field that reaches past bit 31 goes on with copies of the sign.
 inline i32 bitfield_signed(i32 x, u32 offset, u32 width) {
-  u32 field = bitfield(static_cast<u32>(x), offset, width), w = width & 31;
+  u32 field = static_cast<u32>(x >> (offset & 31)), w = width & 31;
   return w == 0 ? 0 : static_cast<i32>(field << (32 - w)) >> (32 - w);
 }
 
@@ -135,6 +153,39 @@ i32 dot_bytes(u32 a, u32 b) {
   for (int k = 0; k < 32; k += 8) sum += static_cast<Byte>(a >> k) * static_cast<Byte>(b >> k);
   return sum;
 }
+// Eight 4-bit numbers; I is i32 or u32 and says whether they have a sign.
+template <class I>
+I dot_nibbles(u32 a, u32 b) {
+  I sum = 0;
+  for (int k = 0; k < 32; k += 4)
+    sum += (static_cast<I>(a << (28 - k)) >> 28) * (static_cast<I>(b << (28 - k)) >> 28);
+  return sum;
+}
+
+
+// Sum of the absolute differences of four bytes, of two halves; a masked one skips bytes whose reference is 0.
+inline u32 difference(u32 a, u32 b) { return a > b ? a - b : b - a; }
+inline u32 byte_differences(u32 a, u32 b, bool masked = false) {
+  u32 sum = 0;
+  for (int k = 0; k < 32; k += 8)
+    if (!masked || (b >> k & 0xff)) sum += difference(a >> k & 0xff, b >> k & 0xff);
+  return sum;
+}
+inline u32 half_differences(u32 a, u32 b) { return difference(a & 0xffff, b & 0xffff) + difference(a >> 16, b >> 16); }
+// Average of bytes; the low bit of each byte of `round` rounds up.
+inline u32 byte_average(u32 a, u32 b, u32 round) {
+  u32 out = 0;
+  for (int k = 0; k < 32; k += 8) out |= ((a >> k & 0xff) + (b >> k & 0xff) + (round >> k & 1)) >> 1 << k;
+  return out;
+}
+inline u32 set_byte(u32 word, u32 place, u32 byte) {
+  u32 shift = (place & 3) * 8;
+  return (word & ~(0xffu << shift)) | byte << shift;
+}
+
+// Numbers from -1 (or 0) to 1 as 16-bit integers.
+inline i16 signed_norm(f32 x) { return static_cast<i16>(std::nearbyint(std::clamp(x != x ? 0.0f : x, -1.0f, 1.0f) * 32767)); }
+inline u16 unsigned_norm(f32 x) { return static_cast<u16>(std::nearbyint(std::clamp(x != x ? 0.0f : x, 0.0f, 1.0f) * 65535)); }
 
 // f32 to f16 rounding toward zero: round to nearest, then step back if that went away from zero.
 inline u16 half_toward_zero(f32 x) {
@@ -161,6 +212,7 @@ F div_fixup(F a, F b, F c) {
 // which round-to-odd in f64 avoids.
 inline f16 fma_half(f32 a, f32 b, f32 c) {
   f64 product = f64{a} * b, sum = product + c;
+  if (!std::isfinite(sum)) return static_cast<f32>(sum);
   f64 error = std::fabs(product) >= std::fabs(f64{c}) ? c - (sum - product) : product - (sum - c);
   u64 bits = std::bit_cast<u64>(sum);
   if (error != 0 && !(bits & 1)) {

@@ -20,6 +20,7 @@ struct Modifiers {
   static constexpr u32 kCbszShift = 13;  // 3 bits
   static constexpr u32 kAbidShift = 16;  // 4 bits
   static constexpr u32 kBlgpShift = 20;  // 3 bits
+  static constexpr u32 kKeepHigh = 1u << 19;  // VOP3: a result of type Half in the low half
   // Memory
   static constexpr u32 kSc0 = 1u << 23;   // returns the old value (atomics)
   static constexpr u32 kSc1 = 1u << 24;

@@ -135,6 +135,9 @@ void store_rows(Wave& w, const Inst& i, const u32* lo, const u32* hi, u64 lanes)
   } else if (has(i, Modifiers::kDstHigh)) {
     for (int l = 0; l < kLanes; ++l) row[l] = lo[l] << 16 | (w.v[reg][l] & 0xffff);
     lo = row;
+  } else if (has(i, Modifiers::kKeepHigh)) {
+    for (int l = 0; l < kLanes; ++l) row[l] = (w.v[reg][l] & 0xffff0000u) | (lo[l] & 0xffff);
+    lo = row;
   }
   store_row(w, reg, lo, lanes);
   if (hi) store_row(w, reg + 1, hi, lanes);

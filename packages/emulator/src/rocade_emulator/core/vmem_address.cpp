@@ -100,17 +100,19 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
   return reinterpret_cast<u8*>(address);
 }
 
-void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes) {
+void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed) {
   StagedLds s;
   // gfx950's 160 KiB of LDS need more than the 16 bits of M0 that gfx942 looks at.
   u32 m0 = w.program->target == Target::Gfx950 ? w.s[kM0] : w.s[kM0] & 0xffff;
   s.base = m0 + static_cast<u32>(i.offset);
-  s.bytes = bytes;
+  s.bytes = std::max(bytes, 4u);
   s.lanes = a.lanes;
   std::memset(s.data, 0, sizeof(s.data));
   for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
     int l = std::countr_zero(m);
-    if (const u8* from = touch_memory(w, i, l, a.at[l], bytes, false)) std::memcpy(s.data + l * 16, from, bytes);
+    u8* data = s.data + l * 16;
+    if (const u8* from = touch_memory(w, i, l, a.at[l], bytes, false)) std::memcpy(data, from, bytes);
+    if (is_signed && data[bytes - 1] & 0x80) std::memset(data + bytes, 0xff, 4 - bytes);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, bytes, false);
   u32 slot = stage_lds(w, std::move(s));

@@ -23,7 +23,7 @@ Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes);
 // One lane's bytes in device memory, or nullptr when out of bounds (reported).
 u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool write);
 
-// A load whose data goes to LDS at M0 + offset + lane * bytes when vmcnt retires it.
-void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes);
+// A load whose data goes to LDS at M0 + offset + lane * bytes when vmcnt retires it. Bytes and halves fill a dword.
+void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed);
 
 }  // namespace emu

@@ -7,6 +7,13 @@
 namespace emu {
 namespace {
 
+// Widths that a MUBUF load can send to LDS.
+bool loads_to_lds(const Reader& r) {
+  u32 opcode = r.inst.info->opcode;
+  bool narrow = opcode >= 16 && opcode <= 20, wide = opcode == 22 || opcode == 23;
+  return narrow || (wide && r.target == Target::Gfx950);
+}
+
 bool keeps_half(const Reader& r) { return std::strstr(r.inst.info->mnemonic, "_d16") != nullptr; }
 
 void data_registers(Reader& r, u32 dst, u32 data, bool acc, bool has_destination) {
@@ -86,6 +93,7 @@ void decode_mubuf(Reader& r) {
   r.set_modifier(Modifiers::kSc1, r.bits0(15, 1));
   r.set_modifier(Modifiers::kNt, r.bits0(17, 1));
   if (std::strstr(info.mnemonic, "wbl2") || std::strstr(info.mnemonic, "inv")) return;
+  if (lds && !loads_to_lds(r)) r.fail("unsupported lds bit");
   r.set_modifier(Modifiers::kLds, lds);
   if (offen || idxen) {
     r.inst.src[0] = r.vector(r.bits1(0, 8), offen && idxen ? Type::B64 : Type::B32);

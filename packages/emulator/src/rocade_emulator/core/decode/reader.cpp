@@ -67,7 +67,7 @@ Operand Reader::source(u32 code, Type type) {
   } else if (code <= 208) {
     op.value = int_constant(192 - static_cast<i32>(code), type);
   } else if (code >= 235 && code <= 238) {
-    if (type != Type::B64) fail("an aperture is a 64-bit source");
+    if (registers_of(type) != 2) fail("an aperture is a 64-bit source");
     bool limit = code % 2 == 0;
     op.value = u64{code < 237 ? kSharedAperture : kPrivateAperture} << 32 | (limit ? ~u32{0} : 0);
   } else if (code >= 240 && code <= 248) {

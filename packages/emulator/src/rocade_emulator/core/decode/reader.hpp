@@ -20,6 +20,7 @@ inline int registers_of(Type t) {
     case Type::Mask: return 2;
     case Type::B96: return 3;
     case Type::B128: return 4;
+    case Type::B192: return 6;
     case Type::B256: return 8;
     case Type::B512: return 16;
     case Type::B1024: return 32;

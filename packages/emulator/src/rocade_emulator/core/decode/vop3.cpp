@@ -6,7 +6,7 @@
 namespace emu {
 namespace {
 
-bool is_half_register(Type t) { return t == Type::F16 || t == Type::B16 || t == Type::BF16; }
+bool is_half_register(Type t) { return t == Type::F16 || t == Type::B16 || t == Type::BF16 || t == Type::Half; }
 bool starts(const Reader& r, const char* prefix) {
   return std::strncmp(r.inst.info->mnemonic, prefix, std::strlen(prefix)) == 0;
 }
@@ -42,6 +42,7 @@ void op_sel(Reader& r, u32 bits) {
   bool allowed = is_half_register(r.inst.info->dst) || stochastic || starts(r, "v_cvt_pk_fp8") || starts(r, "v_cvt_pk_bf8");
   if (high && !allowed) r.fail("op_sel on a 32-bit destination");
   r.set_modifier(Modifiers::kDstHigh, high);
+  r.set_modifier(Modifiers::kKeepHigh, !high && r.inst.info->dst == Type::Half);
 }
 
 void vop3_sources(Reader& r) {
@@ -60,6 +61,7 @@ void vop3_sources(Reader& r) {
 Operand vop3_destination(Reader& r) {
   const OpInfo& info = *r.inst.info;
   u32 code = r.bits0(0, 8);
+  if (info.dst == Type::None) return {};  // v_nop
   if (info.dst == Type::Mask || starts(r, "v_readlane") || starts(r, "v_readfirstlane")) return r.scalar(code, info.dst);
   return r.vector(code, info.dst);
 }
@@ -150,7 +152,7 @@ void decode_vop3(Reader& r) {
     for (int k = 0; k < 3; ++k) sign_modifiers(r, k, abs_bits);
     r.output_modifiers(r.bits0(15, 1), r.bits1(27, 2));
   }
-  bool partial = r.inst.modifiers & Modifiers::kDstHigh || starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") ||
+  bool partial = r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) || starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") ||
                  starts(r, "v_cvt_pk_bf8") || starts(r, "v_cvt_sr_");
   if (starts(r, "v_div_fmas")) r.use_implicit(kVccLo, 2, false);
   finish_uses(r, partial && !starts(r, "v_writelane"));

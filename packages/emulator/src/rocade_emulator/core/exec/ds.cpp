@@ -13,6 +13,7 @@ namespace emu {
 namespace {
 
 using b32 = u32;
+using b64 = u64;
 
 u32 address_of(const Wave& w, const Inst& i, int lane, i64 offset) {
   return w.v[i.src[0].index][lane] + static_cast<u32>(offset);
@@ -91,16 +92,37 @@ void run_atomic(Wave& w, const Inst& i) {
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, i.offset);
     u8* at = touch_lds(w, i, l, addresses[l], sizeof(T), Access::Atomic);
-    T old{}, x{};
+    T old{}, x{}, y{};
     if (at) std::memcpy(&old, at, sizeof(T));
     store_lane(w, i.src[1].index, l, reinterpret_cast<u8*>(&x), sizeof(T), 0);
-    T next = Op::apply(old, x);
+    if (Op::kTwo) store_lane(w, i.src[2].index, l, reinterpret_cast<u8*>(&y), sizeof(T), 0);
+    T next = Op::apply(old, x, y);
     if (at) std::memcpy(at, &next, sizeof(T));
     if (kReturns) load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
   });
   count_lds(w, addresses, sizeof(T));
   if (kReturns) issue_read(w, i);
   else issue_write(w);
+}
+
+// Two exchanges at two addresses; the old values fill the destination in order.
+template <u32 kBytes, u32 kStride>
+void run_exchange2(Wave& w, const Inst& i) {
+  constexpr int kRegs = static_cast<int>(kBytes / 4);
+  u32 addresses[2][kLanes];
+  each_lane(w, [&](int l) {
+    u8 old[2][8] = {};
+    for (int k = 0; k < 2; ++k) {
+      addresses[k][l] = address_of(w, i, l, (i.offset >> 8 * k & 0xff) * kBytes * kStride);
+      u8* at = touch_lds(w, i, l, addresses[k][l], kBytes, Access::Atomic);
+      if (!at) continue;
+      std::memcpy(old[k], at, kBytes);
+      store_lane(w, i.src[1 + k].index, l, at, kBytes, 0);
+    }
+    for (int k = 0; k < 2; ++k) load_lane(w, i.dst.index + k * kRegs, l, old[k], kBytes, Fill::Whole);
+  });
+  for (auto& a : addresses) count_lds(w, a, kBytes);
+  issue_read(w, i);
 }
 
 // ds_permute pushes to lane address / 4, ds_bpermute pulls from it; inactive lanes give 0 and receive nothing.
@@ -134,18 +156,18 @@ void ds_swizzle_b32(Wave& w, const Inst& i) {
   issue_read(w, i);
 }
 
-// 16 lanes each fetch 8 bytes: a matrix of 16 rows of 64 / kBits elements, read as groups of rows and handed out by
-// column. Lane l of 16 gets, for b16, element l % 4 ... of the rows of its quarter; see docs for the picture.
-template <u32 kBits>
+// 16 lanes each fetch kBytes: a matrix of 16 rows of elements, read as groups of rows and handed out by column. Lane l of 16 gets, for b16, element l % 4 ... of the rows of its quarter; see docs for the picture.
+template <u32 kBits, u32 kBytes>
 void run_transpose(Wave& w, const Inst& i) {
-  constexpr int kElements = 64 / kBits;  // of one lane
+  constexpr int kElements = kBytes * 8 / kBits;  // of one lane
+  using Wide = std::conditional_t<kBytes == 8, u64, unsigned __int128>;
   u32 addresses[kLanes];
-  u64 rows[kLanes] = {}, out[kLanes] = {};
+  Wide rows[kLanes] = {}, out[kLanes] = {};
   each_lane(w, [&](int l) {
     addresses[l] = address_of(w, i, l, i.offset);
-    if (const u8* from = touch_lds(w, i, l, addresses[l], 8, Access::Read)) std::memcpy(&rows[l], from, 8);
+    if (const u8* from = touch_lds(w, i, l, addresses[l], kBytes, Access::Read)) std::memcpy(&rows[l], from, kBytes);
   });
-  constexpr u64 kMask = (u64{1} << kBits) - 1;
+  constexpr Wide kMask = (Wide{1} << kBits) - 1;
   for (int l = 0; l < kLanes; ++l) {
     int block = l & ~15, column = l & 15;
     for (int e = 0; e < kElements; ++e) {
@@ -154,30 +176,41 @@ void run_transpose(Wave& w, const Inst& i) {
       out[l] |= (rows[from] >> kBits * static_cast<u32>(column % kElements) & kMask) << kBits * static_cast<u32>(e);
     }
   }
-  each_lane(w, [&](int l) { load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&out[l]), 8, Fill::Whole); });
-  count_lds(w, addresses, 8);
+  each_lane(w, [&](int l) { load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&out[l]), kBytes, Fill::Whole); });
+  count_lds(w, addresses, kBytes);
   issue_read(w, i);
 }
 
-#define ATOMIC(code, returning, name, T, ...)      \
-  struct name##_##T {                              \
-    using Value = T;                               \
-    static T apply([[maybe_unused]] T old, T x) { return __VA_ARGS__; } \
+#define ATOMIC_AS(code, returning, name, suffix, T, two, ...)                          \
+  struct name##_##suffix {                                                             \
+    using Value = T;                                                                   \
+    static constexpr bool kTwo = two;                                                  \
+    static T apply([[maybe_unused]] T old, [[maybe_unused]] T x, [[maybe_unused]] T y) { \
+      return __VA_ARGS__;                                                              \
+    }                                                                                  \
   };
-#define ATOMIC_RETURN(code, name, T, ...) ATOMIC(code, code, name, T, __VA_ARGS__)
+#define ATOMIC(code, returning, name, T, ...) ATOMIC_AS(code, returning, name, T, T, false, __VA_ARGS__)
+#define ATOMIC2(code, returning, name, T, ...) ATOMIC_AS(code, returning, name, T, T, true, __VA_ARGS__)
+#define ATOMIC_RETURN(code, name, T, ...) ATOMIC_AS(code, code, name, T, T, false, __VA_ARGS__)
+#define ATOMIC2_RETURN(code, name, T, ...) ATOMIC_AS(code, code, name, T, T, true, __VA_ARGS__)
 #define READ(...)
 #define READ2(...)
 #define WRITE(...)
 #define WRITE2(...)
+#define EXCHANGE2(...)
 #define CROSS(...)
 #define TRANSPOSE(...)
 #include "isa/ds.inc"
+#undef ATOMIC_AS
 #undef ATOMIC
+#undef ATOMIC2
 #undef ATOMIC_RETURN
+#undef ATOMIC2_RETURN
 #undef READ
 #undef READ2
 #undef WRITE
 #undef WRITE2
+#undef EXCHANGE2
 #undef CROSS
 #undef TRANSPOSE
 
@@ -189,6 +222,12 @@ OpInfo row(const char* name, int code, Exec exec, Type dst, Type data, Type data
   return {name, Format::Ds, Unit::Lds, static_cast<u16>(code), target, exec, dst, Type::None, {Type::B32, data, data2}};
 }
 
+template <class T, bool kTwo>
+OpInfo atomic_row(const char* name, int code, Exec exec, bool returns) {
+  Type t = wide(sizeof(T));
+  return row(name, code, exec, returns ? t : Type::None, t, kTwo ? t : Type::None);
+}
+
 }  // namespace
 
 std::vector<OpInfo> ds_rows() {
@@ -198,21 +237,29 @@ std::vector<OpInfo> ds_rows() {
 #define WRITE(code, name, bytes, shift) row(#name, code, &run_write<bytes, shift>, Type::None, wide(bytes)),
 #define WRITE2(code, name, bytes, stride) \
   row(#name, code, &run_write2<bytes, stride>, Type::None, wide(bytes), wide(bytes)),
-#define ATOMIC(code, returning, name, T, ...)                                                  \
-  row(#name "_" #T, code, &run_atomic<name##_##T, false>, Type::None, wide(sizeof(T))), \
-      row(#name "_rtn_" #T, returning, &run_atomic<name##_##T, true>, wide(sizeof(T)), wide(sizeof(T))),
-#define ATOMIC_RETURN(code, name, T, ...) \
-  row(#name "_" #T, code, &run_atomic<name##_##T, true>, wide(sizeof(T)), wide(sizeof(T))),
+#define ATOMIC_AS(code, returning, name, suffix, T, two, ...)                                                 \
+  atomic_row<T, two>(#name "_" #suffix, code, &run_atomic<name##_##suffix, false>, false),                      \
+      atomic_row<T, two>(#name "_rtn_" #suffix, returning, &run_atomic<name##_##suffix, true>, true),
+#define ATOMIC(code, returning, name, T, ...) ATOMIC_AS(code, returning, name, T, T, false)
+#define ATOMIC2(code, returning, name, T, ...) ATOMIC_AS(code, returning, name, T, T, true)
+#define ATOMIC_RETURN(code, name, T, ...) atomic_row<T, false>(#name "_" #T, code, &run_atomic<name##_##T, true>, true),
+#define ATOMIC2_RETURN(code, name, T, ...) atomic_row<T, true>(#name "_" #T, code, &run_atomic<name##_##T, true>, true),
+#define EXCHANGE2(code, name, bytes, stride) \
+  row(#name, code, &run_exchange2<bytes, stride>, wide(2 * bytes), wide(bytes), wide(bytes)),
 #define CROSS(code, name) row(#name, code, &name, Type::B32, code == 61 ? Type::None : Type::B32),
-#define TRANSPOSE(code, name, bits) \
-  row(#name, code, &run_transpose<bits>, Type::B64, Type::None, Type::None, Target::Gfx950),
+#define TRANSPOSE(code, name, bits, bytes) \
+  row(#name, code, &run_transpose<bits, bytes>, wide(bytes), Type::None, Type::None, Target::Gfx950),
 #include "isa/ds.inc"
+#undef ATOMIC_AS
 #undef ATOMIC
+#undef ATOMIC2
 #undef ATOMIC_RETURN
+#undef ATOMIC2_RETURN
 #undef READ
 #undef READ2
 #undef WRITE
 #undef WRITE2
+#undef EXCHANGE2
 #undef CROSS
 #undef TRANSPOSE
   };

@@ -60,8 +60,9 @@ u8 float_to_fp8(f32 value, bool is_bf8, bool stochastic, u32 noise) {
   int exponent;
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   int unit = std::max(exponent - 1, 1 - f.bias) - f.mantissa;  // weight of the last kept bit
-  f32 scaled = std::ldexp(magnitude, -unit);
-  f32 whole = stochastic ? std::floor(scaled + std::ldexp(static_cast<f32>(noise >> 8), -24)) : std::nearbyint(scaled);
+  // In f64, which holds the sum with the noise exactly: the noise's high bits stand right below the kept ones.
+  f64 scaled = std::ldexp(f64{magnitude}, -unit), below = std::ldexp(static_cast<f64>(noise >> (9 + f.mantissa)), f.mantissa - 23);
+  f64 whole = stochastic ? std::floor(scaled + below) : std::nearbyint(scaled);
   u32 steps = static_cast<u32>(whole);
   if (steps == 0) return f.fnuz ? 0 : sign;  // FNUZ has no negative zero
   // `steps` counts units of 2^unit; a carry into the next binade is the same encoding arithmetic.

@@ -21,7 +21,7 @@ constexpr u8 kZero[16] = {};
 template <Space kSpace, u32 kBytes, Fill kFill>
 void run_load(Wave& w, const Inst& i) {
   Addresses a = addresses_of<kSpace>(w, i, kBytes);
-  if (has(i, Modifiers::kLds)) return load_to_lds(w, i, a, kBytes);
+  if (has(i, Modifiers::kLds)) return load_to_lds(w, i, a, kBytes, kFill == Fill::Signed);
   for (u64 m = a.lanes; m; m &= m - 1) {
     int l = std::countr_zero(m);
     const u8* from = a.clamped >> l & 1 ? nullptr : touch_memory(w, i, l, a.at[l], kBytes, false);
@@ -40,30 +40,6 @@ void run_store(Wave& w, const Inst& i) {
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, true);
   issue_vm(w, {.pc = w.pc});
-}
-
-// Two packed 16-bit floats, for the packed atomic adds.
-struct Halves {
-  u32 bits;
-};
-struct BHalves {
-  u32 bits;
-};
-Halves add_halves(Halves a, Halves b) {
-  u32 out = 0;
-  for (int s : {0, 16}) {
-    f32 sum = half_to_float(static_cast<u16>(a.bits >> s)) + half_to_float(static_cast<u16>(b.bits >> s));
-    out |= u32{float_to_half(sum)} << s;
-  }
-  return {out};
-}
-BHalves add_halves(BHalves a, BHalves b) {
-  u32 out = 0;
-  for (int s : {0, 16}) {
-    f32 sum = bfloat_to_float(static_cast<u16>(a.bits >> s)) + bfloat_to_float(static_cast<u16>(b.bits >> s));
-    out |= u32{float_to_bfloat(sum)} << s;
-  }
-  return {out};
 }
 
 template <std::size_t kBytes>
@@ -146,8 +122,9 @@ void no_cache(Wave&, const Inst&) {}
 
 template <Space kSpace>
 void load_dwords_to_lds(Wave& w, const Inst& i) {
-  u32 bytes = i.info->opcode % kSegment == 125 ? 16 : i.info->opcode % kSegment == 126 ? 12 : 4;
-  load_to_lds(w, i, addresses_of<kSpace>(w, i, bytes), bytes);
+  constexpr u32 kNarrow[] = {1, 1, 2, 2, 4};  // opcodes 38 to 42
+  u32 code = i.info->opcode % kSegment, bytes = code == 125 ? 16 : code == 126 ? 12 : kNarrow[code - 38];
+  load_to_lds(w, i, addresses_of<kSpace>(w, i, bytes), bytes, code == 39 || code == 41);
 }
 
 }  // namespace
@@ -165,13 +142,16 @@ std::vector<OpInfo> mubuf_rows() {
   constexpr Format kFormat = Format::Mubuf;
   constexpr Space kSpace = Space::Buffer;
   constexpr int kBase = 0;
-  return {
+  std::vector<OpInfo> rows = {
 #define PREFIX "buffer_"
 #include "isa/vmem.inc"
 #undef PREFIX
       row("buffer_wbl2", kFormat, 40, &no_cache, Type::None, Type::None),
       row("buffer_inv", kFormat, 41, &no_cache, Type::None, Type::None),
   };
+  for (OpInfo& r : rows)
+    if (r.opcode == 82) r.target = Target::Gfx950;  // buffer_atomic_pk_add_bf16; gfx942 has it in FLAT and GLOBAL alone
+  return rows;
 }
 
 std::vector<OpInfo> flat_rows() {
@@ -193,8 +173,10 @@ std::vector<OpInfo> flat_rows() {
     constexpr int kBase = 2 * kSegment;
     add({
 #include "isa/vmem.inc"
-        row("global_load_lds_dword", kFormat, kBase + 42, &load_dwords_to_lds<kSpace>, Type::None, Type::None),
     });
+    for (auto [name, code] : {std::pair{"global_load_lds_ubyte", 38}, {"global_load_lds_sbyte", 39},
+                              {"global_load_lds_ushort", 40}, {"global_load_lds_sshort", 41}, {"global_load_lds_dword", 42}})
+      rows.push_back(row(name, kFormat, kBase + code, &load_dwords_to_lds<kSpace>, Type::None, Type::None));
     for (auto [name, code] : {std::pair{"global_load_lds_dwordx4", 125}, {"global_load_lds_dwordx3", 126}}) {
       rows.push_back(row(name, kFormat, kBase + code, &load_dwords_to_lds<kSpace>, Type::None, Type::None));
       rows.back().target = Target::Gfx950;

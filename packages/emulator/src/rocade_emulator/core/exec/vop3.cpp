@@ -30,7 +30,7 @@ Scaled<F> div_scale(F a, F b, F c) {
   if (c == 0 || b == 0) return {std::numeric_limits<F>::quiet_NaN(), false};
   if (exponent_field(c) - exponent_field(b) >= kFar) return {a == b ? up : a, true};
   if (is_denormal(b)) return {up, false};
-  bool tiny_reciprocal = kSingle ? exponent_field(b) >= 253 : is_denormal(F(1) / b);
+  bool tiny_reciprocal = kSingle ? exponent_field(b) >= 253 && std::isfinite(b) : is_denormal(F(1) / b);
   if (tiny_reciprocal && is_denormal(c / b)) return {a == b ? up : a, true};
   if (tiny_reciprocal) return {std::ldexp(a, -kScale), false};
   if (is_denormal(c / b)) return {a == c ? up : a, true};
@@ -67,7 +67,21 @@ void run_div_fmas(Wave& w, const Inst& i) {
   store(w, i, a, lanes);
 }
 
-// 32 x 32 + 64 bits with a carry out of bit 63 (signed overflow for the signed form).
+// Cube map: the face that a direction hits, its coordinates there, and twice the major axis.
+struct Cube {
+  f32 id, s, t, major;
+};
+Cube cube(f32 x, f32 y, f32 z) {
+  f32 ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
+  if (az >= ax && az >= ay) return {z < 0 ? 5.0f : 4.0f, z < 0 ? -x : x, -y, z * 2};
+  if (ay >= ax) return {y < 0 ? 3.0f : 2.0f, x, y < 0 ? -z : z, y * 2};
+  return {x < 0 ? 1.0f : 0.0f, x < 0 ? z : -z, -y, x * 2};
+}
+
+// 32 x 32 + 64 bits; the mask gets bit 64 of the exact sum.
+template <class Wide>
+using Exact = std::conditional_t<std::is_signed_v<Wide>, __int128, unsigned __int128>;
+
 template <class Wide, class Narrow>
 void run_mad64(Wave& w, const Inst& i) {
   u64 lanes = w.exec(), mask = 0;
@@ -76,8 +90,11 @@ void run_mad64(Wave& w, const Inst& i) {
   fetch(w, i, 0, a, lanes);
   fetch(w, i, 1, b, lanes);
   fetch(w, i, 2, c, lanes);
-  for (int l = 0; l < kLanes; ++l)
-    mask |= u64{__builtin_add_overflow(Wide{a[l]} * Wide{b[l]}, c[l], &c[l])} << l;
+  for (int l = 0; l < kLanes; ++l) {
+    Exact<Wide> sum = Exact<Wide>{a[l]} * b[l] + c[l];
+    mask |= static_cast<u64>(sum >> 64 & 1) << l;
+    c[l] = static_cast<Wide>(sum);
+  }
   store(w, i, c, lanes);
   write_scalar64(w, i.dst2, mask & lanes);
 }
