@@ -67,7 +67,7 @@ def test_bound_of_each_unit() -> None:
         ("trans_cycles", "vector", 1000 / 4),
         ("salu_cycles", "scalar", 1000 / 4),
         ("lds_cycles", "lds", 1000),
-        ("cache_lines", "l1", 2000),
+        ("cache_lines", "l1", 1000),
     ):
         found = bound(gpu, replace(COUNTERS, **{field: 1000}))
         assert (found.unit, found.clocks) == (unit, clocks)

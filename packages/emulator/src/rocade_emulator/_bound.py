@@ -7,7 +7,7 @@ over all CUs of the GPU (or over as many as there are workgroups):
     vector   (VALU + transcendental cycles) / 4
     scalar   SALU cycles / 4           each SIMD issues its own scalar instructions
     lds      LDS cycles                one LDS a CU (the bank model)
-    l1       cache lines * 128 / 64    64 bytes a clock from the vector cache
+    l1       cache lines * 64 / 64     64 bytes a clock from the vector cache
     memory   bytes / (HBM bytes a clock of a CU)    as if nothing came from a cache
 
 The bound is the largest. "MFMA at x % of peak" is matrix / bound: what is left of the matrix cores' peak when

@@ -44,7 +44,7 @@ VECTOR_REGISTERS = 512  # of a SIMD, each of 64 lanes; VGPRs and AGPRs together
 VECTOR_GRANULE = 8
 SCALAR_REGISTERS = 800  # of a SIMD
 L1_BYTES_PER_CLOCK = 64
-CACHE_LINE = 128
+CACHE_LINE = 64
 
 
 def target(name: str) -> Target:

@@ -9,7 +9,7 @@
 namespace emu {
 namespace {
 
-constexpr u32 kBankBytes = 4;
+constexpr u32 kBankBytes = 4, kMaxBanks = 64;
 constexpr u64 kLineBytes = 64;
 
 struct LdsModel {
@@ -21,16 +21,19 @@ LdsModel model_of(Target t) { return t == Target::Gfx950 ? LdsModel{64, 256} : L
 // Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the most
 // distinct dwords sets the clocks; equal dwords are broadcast.
 u32 group_clocks(const u32* addresses, u64 lanes, int first, int count, u32 bytes, u32 banks) {
-  u32 words[kLanes * 4];
-  u32 n = 0;
-  for (int l = first; l < first + count; ++l)
-    if (lanes >> l & 1)
-      for (u32 b = 0; b < std::max(bytes, kBankBytes); b += kBankBytes) words[n++] = (addresses[l] + b) / kBankBytes;
-  std::sort(words, words + n);
-  n = static_cast<u32>(std::unique(words, words + n) - words);
-  u8 load[64] = {};
+  u32 seen[kMaxBanks][kLanes];  // distinct dwords of each bank; a group has at most 64 dwords
+  u8 load[kMaxBanks] = {};
   u32 most = 0;
-  for (u32 k = 0; k < n; ++k) most = std::max<u32>(most, ++load[words[k] % banks]);
+  for (int l = first; l < first + count; ++l) {
+    if (!(lanes >> l & 1)) continue;
+    for (u32 b = 0; b < std::max(bytes, kBankBytes); b += kBankBytes) {
+      u32 word = (addresses[l] + b) / kBankBytes, bank = word % banks, k = 0;
+      while (k < load[bank] && seen[bank][k] != word) ++k;
+      if (k < load[bank]) continue;
+      seen[bank][k] = word;
+      most = std::max<u32>(most, ++load[bank]);
+    }
+  }
   return most;
 }
 
