@@ -35,6 +35,10 @@ struct Queue {
 
 enum class WaveState : u8 { Running, AtBarrier, Sleeping, Done };
 
+// MODE at the start, in bits that a change of which is not modelled: round to nearest even, denormals kept, dx10_clamp
+// and IEEE on.
+inline constexpr u32 kStartMode = 0x3f0, kModelledMode = 0x3ff;
+
 struct Wave {
   alignas(64) u32 v[kVectorRegs][kLanes];
   alignas(64) u32 exec_row[kLanes];  // all ones in active lanes; kept equal to EXEC by set_exec
@@ -42,7 +46,7 @@ struct Wave {
   bool scc = false;
   u32 pc = 0;                        // index into Program::insts
   WaveState state = WaveState::Running;
-  u32 mode = 0;                      // MODE register: rounding, denormals, dx10_clamp, ieee
+  u32 mode = kStartMode;             // MODE register: rounding, denormals, dx10_clamp, ieee
   u8 number = 0;                     // in its workgroup
   u8 priority = 0;
   bool jumped = false;               // the instruction set pc itself

@@ -17,8 +17,12 @@ void add_destination(Reader& r, u32 code) {
 // Instructions that read their old destination: conditional moves, bit sets, EXEC saves.
 bool reads_destination(Format f, u32 opcode) {
   if (f == Format::Sop1) return opcode == 2 || opcode == 3 || (opcode >= 24 && opcode <= 27);
-  return f == Format::Sopk && opcode != 0;
+  return f == Format::Sopk && opcode != 0 && opcode < 16;
 }
+
+constexpr u32 kSetregImm = 20, kCall = 21, kLiteral = 255;
+
+i64 branch_target(const Reader& r) { return i64{r.pc} + 4 + 4 * static_cast<i16>(r.inst.simm); }
 
 bool branches(u32 opcode) { return opcode == 2 || (opcode >= 4 && opcode <= 9); }
 
@@ -50,7 +54,10 @@ void decode_sopk(Reader& r) {
   r.look_up(Format::Sopk, opcode);
   r.inst.simm = static_cast<u32>(static_cast<i32>(static_cast<i16>(r.bits0(0, 16))));
   u32 code = r.bits0(16, 7);
-  if (r.inst.info->src[0] != Type::None) {
+  if (opcode == kCall) r.inst.offset = branch_target(r);
+  if (opcode == kSetregImm) {
+    r.inst.src[0] = r.source(kLiteral, Type::B32);
+  } else if (r.inst.info->src[0] != Type::None) {
     r.inst.src[0] = r.scalar(code, Type::B32);
     r.use(r.inst.src[0], false);
   } else if (reads_destination(Format::Sopk, opcode)) {
@@ -63,7 +70,7 @@ void decode_sopp(Reader& r) {
   u32 opcode = r.bits0(16, 7);
   r.look_up(Format::Sopp, opcode);
   r.inst.simm = r.bits0(0, 16);
-  if (branches(opcode)) r.inst.offset = i64{r.pc} + 4 + 4 * static_cast<i16>(r.inst.simm);
+  if (branches(opcode)) r.inst.offset = branch_target(r);
 }
 
 void decode_smem(Reader& r) {

@@ -48,6 +48,11 @@ void s_waitcnt(Wave& w, const Inst& i) {
 }
 void s_sleep(Wave& w, const Inst&) { w.yields = true; }
 void s_setprio(Wave& w, const Inst& i) { w.priority = static_cast<u8>(i.simm & 3); }
+// They need a trap handler or a host that listens.
+void s_sethalt(Wave& w, const Inst& i) { fail(w, i, "the wave halts"); }
+void s_sendmsg(Wave& w, const Inst& i) { fail(w, i, "messages are not modelled:"); }
+void s_sendmsghalt(Wave& w, const Inst& i) { fail(w, i, "messages are not modelled:"); }
+void s_trap(Wave& w, const Inst& i) { fail(w, i, "the kernel traps"); }
 void note(Wave&, const Inst&) {}
 
 OpInfo row(const char* name, int code, Unit unit, Exec exec) {
