@@ -104,9 +104,13 @@ void acc_bits(Reader& r) {
 void decode_mfma(Reader& r) {
   const OpInfo& info = *r.inst.info;
   bool acc = r.bits0(15, 1);
-  r.reject(r.bits0(8, 3), "cbsz");
+  u32 cbsz = r.bits0(8, 3), blgp = r.bits1(29, 3);
+  bool typed = std::strstr(info.mnemonic, "f8f6f4");
   r.reject(r.bits0(11, 4), "abid");
-  r.reject(r.bits1(29, 3), "blgp");
+  r.reject(!typed && cbsz, "cbsz");
+  r.reject(!typed && blgp, "blgp");
+  if (typed && !(r.inst.exec = f8f6f4_exec(info, cbsz, blgp))) r.fail("unsupported fp6 or fp4 type (cbsz, blgp)");
+  r.inst.modifiers |= cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
   r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
   constexpr int kLow[] = {0, 9, 18};
   for (int k = 0; k < 3; ++k) {

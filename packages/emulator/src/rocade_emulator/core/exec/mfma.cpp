@@ -129,7 +129,18 @@ OpInfo row(const char* name, int code, Target target, int clocks) {
   return info;
 }
 
+template <int M, int K>
+Exec of_types(u32 a, u32 b) {
+  constexpr Exec kExec[2][2] = {{&run_mfma<M, M, K, 1, fp8, fp8, f32>, &run_mfma<M, M, K, 1, fp8, bf8, f32>},
+                                {&run_mfma<M, M, K, 1, bf8, fp8, f32>, &run_mfma<M, M, K, 1, bf8, bf8, f32>}};
+  return a < 2 && b < 2 ? kExec[a][b] : nullptr;
+}
+
 }  // namespace
+
+Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b) {
+  return info.opcode == 45 ? of_types<16, 128>(a, b) : of_types<32, 64>(a, b);
+}
 
 std::vector<OpInfo> mfma_rows() {
   return {
