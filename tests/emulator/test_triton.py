@@ -56,3 +56,27 @@ def test_loading_arguments_and_preloaded_arguments_agree(target: str) -> None:
     assert result.kernel.preload, "Triton asks for preloading"
     assert not result.reports, result.describe()
     check(case)
+
+
+# gfx942 has the FNUZ encodings of 8-bit floats, gfx950 the OCP ones: the same bytes mean other numbers.
+FP8 = {
+    "gfx942": {"fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz"},
+    "gfx950": {"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"},
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [(target, kind) for target, kinds in FP8.items() for kind in kinds]
+)
+def test_fp8_matmul(target: str, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    dtype = getattr(torch, FP8[target][kind])
+    m, n, k = 100, 72, 90
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(shape, generator=generator).to(dtype) for shape in ((m, k), (k, n)))
+    out = torch.zeros(m, n)
+    types = (f"*{kind}", f"*{kind}", "*fp32", "i32", "i32", "i32")
+    tiles = (("tile_m", 64), ("tile_n", 64), ("tile_k", 64))
+    result = triton_kernels.compiled("matmul", target, types, tiles).launch((2, 2), [a, b, out, m, n, k])
+    assert not result.reports, result.describe()
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=0, atol=1e-5)
