@@ -118,6 +118,21 @@ def literal(word: str) -> V:
 Expr = Callable[["Machine"], V]
 
 
+class Memory:
+    """Bytes that MEM[address] reads and writes."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+
+    def read(self, address: int) -> V:
+        """Sixteen bytes, of which a type suffix takes what it needs."""
+        return V("b", 128, int.from_bytes(self.data[address : address + 16], "little"))
+
+    def write(self, address: int, v: V) -> None:
+        """As many bytes as the value is wide."""
+        self.data[address : address + v.width // 8] = v.bits.to_bytes(v.width // 8, "little")
+
+
 class Machine:
     """State that a program reads and writes: named values, and registers of all lanes for those that need them."""
 
@@ -353,6 +368,8 @@ class Parser:
             a = number(first(m))
             if isinstance(v, list):
                 return v[a]
+            if isinstance(v, Memory):
+                return v.read(a)
             if last is None:
                 return V("u", 1, v.bits >> a & 1)
             b = number(last(m))

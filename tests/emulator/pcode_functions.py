@@ -189,7 +189,14 @@ def _to_half(m: Any, v: V) -> V:
     return V("f", 16, bits)
 
 
+def _address(m: Any, base: V, *offsets: V) -> V:
+    """Calc...Addr. Literal zeros in place of the offsets mean that the text adds the offset itself."""
+    own = all(o.bits == 0 and o.kind == "b" and o.width == 32 for o in offsets)
+    return base if own else V("u", 64, base.bits + m.values["OFFSET"].bits)
+
+
 FUNCTIONS: dict[str, Any] = {
+    **{f"Calc{name}Addr": _address for name in ("Ds", "Flat", "Global", "Scratch", "Buffer")},
     "f32_to_f16": _to_half,
     "floor": _rounded(math.floor),
     "trunc": _rounded(math.trunc),

@@ -217,6 +217,8 @@ def _store(name: str, accessors: list[Any], m: Machine, v: V) -> None:
         if v.kind != kind and v.kind in "fgn":
             v = cast(kind, width, v) if v.kind != "f" or kind in "fg" else V(kind, width, unsigned(v.bits, width))
         v = V(kind, width, unsigned(v.bits if v.kind != "i" else number(v), width))
+    if name == "MEM":
+        return m.values["MEM"].write(number(subscripts[0][0](m)), v)
     if name == "VGPR":
         return _store_lane(m, subscripts, v)
     old = m.values.get(name)

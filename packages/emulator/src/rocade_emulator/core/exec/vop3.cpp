@@ -138,12 +138,13 @@ u32 bitop3(u32 a, u32 b, u32 c, u32 table) {
     if (table >> k & 1) out |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
   return out;
 }
+template <u32 kMask>
 void run_bitop3(Wave& w, const Inst& i) {
   Fetched a, b, c;
   fetch_raw(w, i.src[0], 1, a);
   fetch_raw(w, i.src[1], 1, b);
   fetch_raw(w, i.src[2], 1, c);
-  for (int l = 0; l < kLanes; ++l) a.lo[l] = bitop3(a.lo[l], b.lo[l], c.lo[l], i.simm);
+  for (int l = 0; l < kLanes; ++l) a.lo[l] = bitop3(a.lo[l], b.lo[l], c.lo[l], i.simm) & kMask;
   store_rows(w, i, a.lo, nullptr, w.exec());
 }
 
@@ -218,8 +219,9 @@ std::vector<OpInfo> vop3_rows() {
   for (auto [name, code, exec] : {std::tuple{"v_cvt_sr_fp8_f32", 676, &run_stochastic_fp8<false>},
                                   {"v_cvt_sr_bf8_f32", 677, &run_stochastic_fp8<true>}})
     rows.push_back(special(name, code, Target::Both, exec, Type::B32, {Type::F32, Type::B32}));
-  for (auto [name, code] : {std::tuple{"v_bitop3_b16", 563}, {"v_bitop3_b32", 564}})
-    rows.push_back(special(name, code, Target::Gfx950, &run_bitop3, Type::B32, {Type::B32, Type::B32, Type::B32}));
+  for (auto [name, code, exec, t] : {std::tuple{"v_bitop3_b16", 563, &run_bitop3<0xffff>, Type::B16},
+                                     {"v_bitop3_b32", 564, &run_bitop3<~0u>, Type::B32}})
+    rows.push_back(special(name, code, Target::Gfx950, exec, t, {t, t, t}));
   return rows;
 }
 
