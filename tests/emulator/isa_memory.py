@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.emulator import isa_oracle
+from tests.emulator.isa_oracle import same
 from tests.emulator.isa_run import LANES
 from tests.emulator.isa_table import REGISTERS, Row
 from tests.emulator.pcode import Memory
@@ -40,11 +41,11 @@ def run(access: Access, memory: bytearray, target: str) -> list[int]:
     for lane in range(LANES):
         if not access.lanes >> lane & 1:
             continue
-        base = access.addresses[lane]
-        if base is None:
-            continue
+        base, target_memory = access.addresses[lane], memory
+        if base is None:  # out of a buffer's range: reads zeros, writes nothing
+            base, target_memory = 0, bytearray(64)
         values = _values(access, lane, base if computes else base + access.offset)
-        values["MEM"] = Memory(memory)
+        values["MEM"] = Memory(target_memory)
         after = isa_oracle.library().run(access.row.mnemonic, values, target)
         if not access.row.width:
             continue
@@ -71,3 +72,36 @@ def _values(access: Access, lane: int, address: int) -> dict[str, Any]:
         "RETURN_DATA": V("b", 128, access.old[lane]),
         "laneId": V("n", 0, lane),
     }
+
+
+def _kind(row: Row) -> tuple[str, int]:
+    """Type that memory and result are compared as, and its bytes."""
+    for kind in ("f64", "f32", "bf16", "f16"):
+        if row.mnemonic.endswith(kind):
+            return kind, {"f64": 8, "f32": 4}.get(kind, 2)
+    return "b8", 1
+
+
+def equal(row: Row, got: bytes, wanted: bytes) -> bool:
+    """Whether two stretches of memory or registers agree; NaNs of a float instruction are all alike."""
+    kind, size = _kind(row)
+    if got == wanted:
+        return True
+    parts = range(0, len(got), size)
+    pairs = ((int.from_bytes(got[at : at + size], "little"), int.from_bytes(wanted[at : at + size], "little")) for at in parts)
+    return all(same(kind, a, b) for a, b in pairs)
+
+
+def access_bytes(row: Row) -> int:
+    """Bytes of memory that one lane reaches."""
+    if "atomic" in row.mnemonic:
+        return 8 if row.mnemonic.endswith(("_x2", "f64")) else 4
+    for name, size in (("dwordx4", 16), ("dwordx3", 12), ("dwordx2", 8), ("dword", 4), ("byte", 1)):
+        if name in row.mnemonic:
+            return size
+    return 2
+
+
+def without_result(row: Row) -> Row:
+    """The row of an atomic that does not return the old value."""
+    return Row(row.mnemonic, row.format, row.opcode, row.targets, "none", "none", row.src)

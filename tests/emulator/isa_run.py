@@ -129,6 +129,7 @@ def run(
     which: Sequence[tuple[int, int]],
     *,
     lds_bytes: int = 0,
+    scratch_bytes: int = 0,
     memory: Sequence[np.ndarray] = (),
     checks: int = ALL_CHECKS,
 ) -> Outcome:
@@ -140,6 +141,7 @@ def run(
         inputs: Start states, all with the same number of vector registers.
         which: Pairs of indices into those two.
         lds_bytes: LDS of each workgroup.
+        scratch_bytes: Private memory of each lane.
         memory: Arrays that sequences may read and write.
         checks: EMU_CHECK_* bits.
     """
@@ -151,7 +153,7 @@ def run(
     body += "\n" + "\n".join(f".long t{k}-base" for k in range(len(sequences)))
     text = assembly.text_section("base:\n" + body + "\n", target)
     entries = np.frombuffer(text[len(text) - 4 * len(sequences) :], np.uint32)
-    return _launch(target, text, entries, inputs, which, lds_bytes, memory, checks)
+    return _launch(target, text, entries, inputs, which, (lds_bytes, scratch_bytes), memory, checks)
 
 
 def _range(array: np.ndarray, writable: bool) -> _native.RangeStruct:
@@ -164,7 +166,7 @@ def _launch(
     entries: np.ndarray,
     inputs: Sequence[State],
     which: Sequence[tuple[int, int]],
-    lds_bytes: int,
+    private: tuple[int, int],
     memory: Sequence[np.ndarray],
     checks: int,
 ) -> Outcome:
@@ -186,7 +188,7 @@ def _launch(
     for array, writable in [(given, False), (table, False), (kernarg, False), (out, True), *((m, True) for m in memory)]:
         lib.emu_launch_add_range(launch, ctypes.byref(_range(array, writable)))
     config = _native.ConfigStruct(
-        kernarg=kernarg.ctypes.data, entry=0, lds_bytes=lds_bytes, vgprs=512, sgprs=104, accum_offset=256,
+        kernarg=kernarg.ctypes.data, entry=0, lds_bytes=private[0], scratch_bytes=private[1], vgprs=512, sgprs=104, accum_offset=256,
         user_sgprs=4, workgroup_ids=1, checks=checks, quantum=1000, resident=1, threads=1, max_reports=32,
     )  # fmt: skip
     config.grid[:] = (len(which), 1, 1)

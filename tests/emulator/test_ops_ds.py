@@ -12,7 +12,6 @@ import pytest
 
 from tests.emulator import isa_memory, isa_run
 from tests.emulator.isa_inputs import states
-from tests.emulator.isa_oracle import same
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, TARGETS, Row, rows_of
 
@@ -112,23 +111,6 @@ def _sequence(text: str) -> str:
     )
 
 
-def _kind(row: Row) -> tuple[str, int]:
-    """Type that memory and result are compared as, and its bytes."""
-    for kind in ("f64", "f32", "bf16", "f16"):
-        if row.mnemonic.endswith(kind):
-            return kind, {"f64": 8, "f32": 4}.get(kind, 2)
-    return "b8", 1
-
-
-def _equal(row: Row, got: bytes, wanted: bytes) -> bool:
-    kind, size = _kind(row)
-    if got == wanted:
-        return True
-    parts = range(0, len(got), size)
-    pairs = ((int.from_bytes(got[at : at + size], "little"), int.from_bytes(wanted[at : at + size], "little")) for at in parts)
-    return all(same(kind, a, b) for a, b in pairs)
-
-
 def _difference(case: Case, after: State, target: str) -> str:
     row, lds = case.access.row, bytearray(case.lds)
     wanted = isa_memory.run(case.access, lds, target)
@@ -136,10 +118,10 @@ def _difference(case: Case, after: State, target: str) -> str:
     for lane in range(LANES):
         got = isa_memory.joined([int(x) for x in after.v[DST : DST + count, lane]])
         a, b = got.to_bytes(4 * count, "little"), (wanted[lane] & ((1 << 32 * count) - 1)).to_bytes(4 * count, "little")
-        if not _equal(row, a, b):
+        if not isa_memory.equal(row, a, b):
             return f"lane {lane}: result {got:#x}, expected {wanted[lane]:#x}"
     found = after.v[FILL : FILL + 16].reshape(4, 4, LANES).transpose(0, 2, 1).astype("<u4").tobytes()
-    if not _equal(row, found, bytes(lds)):
+    if not isa_memory.equal(row, found, bytes(lds)):
         at = next(k for k in range(LDS_BYTES) if found[k] != lds[k])
         return f"LDS differs at {at}: {found[at & ~7 : at + 8].hex()}, expected {lds[at & ~7 : at + 8].hex()}"
     return ""

@@ -60,6 +60,8 @@ template <Space kSpace, class T, class F>
 void run_amo_with(Wave& w, const Inst& i, F&& next) {
   Addresses a = addresses_of<kSpace>(w, i, sizeof(T));
   bool returns = has(i, Modifiers::kSc0);
+  for (u64 m = returns ? a.lanes & a.clamped : 0; m; m &= m - 1)
+    load_lane(w, i.dst.index, std::countr_zero(m), kZero, sizeof(T), Fill::Whole);
   for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
     int l = std::countr_zero(m);
     u8* at = touch_memory(w, i, l, a.at[l], sizeof(T), true);
