@@ -10,6 +10,21 @@ struct BitSet {
   static constexpr int kWords = (N + 63) / 64;
   u64 words[kWords] = {};
 
+  // Whether some bit, or every bit of this set, is in the other.
+  bool meets(const BitSet& other) const {
+    u64 common = 0;
+    for (int w = 0; w < kWords; ++w) common |= words[w] & other.words[w];
+    return common;
+  }
+  bool within(const BitSet& other) const {
+    u64 beyond = 0;
+    for (int w = 0; w < kWords; ++w) beyond |= words[w] & ~other.words[w];
+    return !beyond;
+  }
+  void add(const BitSet& other) {
+    for (int w = 0; w < kWords; ++w) words[w] |= other.words[w];
+  }
+
   bool test(int i) const { return words[i >> 6] >> (i & 63) & 1; }
   void set(int i) { words[i >> 6] |= u64{1} << (i & 63); }
   void clear(int i) { words[i >> 6] &= ~(u64{1} << (i & 63)); }

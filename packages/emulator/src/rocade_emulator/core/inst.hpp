@@ -1,6 +1,7 @@
 // A decoded instruction. Decoding happens once per program, so that execution is a call through `exec`.
 #pragma once
 
+#include "bits.hpp"
 #include "types.hpp"
 
 namespace emu {
@@ -76,6 +77,12 @@ struct OpInfo {
   u8 cycles = 0;  // Mfma: clocks a wave occupies the matrix unit
 };
 
+// All registers of an instruction's uses as sets: in the usual case a check is a comparison of a few words.
+struct Touched {
+  BitSet<kVectorRegs> reads, writes;
+  BitSet<kScalarRegs> s_reads, s_writes;
+};
+
 struct Inst {
   const OpInfo* info = nullptr;
   Exec exec = nullptr;
@@ -83,10 +90,12 @@ struct Inst {
   Operand src[4];
   Use uses[6];
   u8 num_uses = 0;
+  Touched touched;    // the same as sets, for the checks
   Form form = Form::Plain;
   u8 op_sel = 0;      // VOP3, as encoded: a bit per source, bit 3 the destination
   u8 size = 0;        // bytes, 4 to 12
   u32 pc = 0;         // byte offset in the program's text
+  i32 next = -1;      // index of the instruction behind it; -1 where none was decoded
   i64 offset = 0;     // memory offset, or branch target as a byte offset in the text
   u32 simm = 0;       // SOPP/SOPK immediate
   u32 modifiers = 0;  // format-specific bits: clamp, omod, op_sel, op_sel_hi, neg_hi, cbsz/abid/blgp, sc0/sc1/nt, lds

@@ -59,40 +59,40 @@ void Launch::report(const Wave& w, const Inst& i, Check check, Severity severity
   reports.push_back(r);
 }
 
+namespace {
+
+[[noreturn]] void fail_next(const Wave& w, const Inst& i) {
+  auto bad = w.program->undecoded.find(i.pc + i.size);
+  fail(w, i, bad == w.program->undecoded.end() ? "ran past the end of the text after"
+                                               : "cannot execute what follows (" + bad->second + ") after");
+}
+
+}  // namespace
+
 // One instruction of one wave.
-void step(Wave& w, Launch& launch, Counters& counters) {
+void step(Wave& w, Launch& launch, u64* executed) {
   const Inst& i = w.program->insts[w.pc];
+  ++executed[w.pc];
   check_before(w, i, launch);
   w.jumped = false;
   u64 exec = w.exec();
   i.exec(w, i);
   if (launch.trace) [[unlikely]] launch.trace(w, i, exec);
   mark_after(w, i);
-  count_issue(counters, i);
   ++w.steps;
   if (w.jumped || w.state == WaveState::Done) return;
-  next_instruction(w, i);
+  if (i.next < 0) [[unlikely]] fail_next(w, i);
+  w.pc = static_cast<u32>(i.next);
 }
 
-void next_instruction(Wave& w, const Inst& i) {
-  i32 next = w.program->index_at(i.pc + i.size);
-  if (next >= 0) {
-    w.pc = static_cast<u32>(next);
-    return;
-  }
-  auto bad = w.program->undecoded.find(i.pc + i.size);
-  fail(w, i, bad == w.program->undecoded.end() ? "ran past the end of the text after"
-                                               : "cannot execute what follows (" + bad->second + ") after");
-}
-
-void count_issue(Counters& c, const Inst& i) {
-  ++c.instructions;
-  ++c.by_unit[static_cast<int>(i.info->unit)];
+void count_issue(Counters& c, const Inst& i, u64 times) {
+  c.instructions += times;
+  c.by_unit[static_cast<int>(i.info->unit)] += times;
   switch (i.info->unit) {
-    case Unit::Mfma: c.mfma_cycles += i.info->cycles; break;
-    case Unit::Valu: c.valu_cycles += kValuCycles; break;
-    case Unit::Trans: c.trans_cycles += kTransCycles; break;
-    case Unit::Salu: c.salu_cycles += kSaluCycles; break;
+    case Unit::Mfma: c.mfma_cycles += i.info->cycles * times; break;
+    case Unit::Valu: c.valu_cycles += kValuCycles * times; break;
+    case Unit::Trans: c.trans_cycles += kTransCycles * times; break;
+    case Unit::Salu: c.salu_cycles += kSaluCycles * times; break;
     default: break;
   }
 }

@@ -22,9 +22,9 @@ struct Entry {
   u32 lds_bytes = 0, scratch_bytes = 0;
 };
 
-void step(Wave& w, Launch& launch, Counters& counters);
-void next_instruction(Wave& w, const Inst& i);
-void count_issue(Counters& c, const Inst& i);
+// `executed` counts by instruction index; count_issue turns it into counters.
+void step(Wave& w, Launch& launch, u64* executed);
+void count_issue(Counters& c, const Inst& i, u64 times);
 
 std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number);
 

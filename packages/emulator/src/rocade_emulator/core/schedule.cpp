@@ -83,6 +83,7 @@ class Runner {
  public:
   Runner(Launch& launch, const Entry& entry, std::atomic<u64>& next, u64 total)
       : launch_(launch), entry_(entry), next_(next), total_(total), random_(launch.options.seed) {
+    executed_.resize(launch.program->insts.size());
     t_fp8_ocp = launch.program->target == Target::Gfx950;
   }
 
@@ -94,6 +95,12 @@ class Runner {
       retire();
     }
     flush_steps();
+  }
+
+  // Give the launch what was counted, after a run that ended in an error too.
+  void publish() {
+    for (const auto& g : resident_.groups) collect(*g);
+    for (std::size_t k = 0; k < executed_.size(); ++k) count_issue(counters_, launch_.program->insts[k], executed_[k]);
     std::lock_guard hold(launch_.lock);
     launch_.counters.add(counters_);
   }
@@ -142,7 +149,7 @@ class Runner {
     u64 left = quantum();
     w.yields = false;
     while (left-- && w.state == WaveState::Running && !w.yields) {
-      step(w, launch_, counters_);
+      step(w, launch_, executed_.data());
       if (++pending_steps_ >= kStepBatch) flush_steps();
       if (launch_.stop) return;
     }
@@ -159,16 +166,20 @@ class Runner {
   void retire() {
     std::erase_if(resident_.groups, [&](auto& g) {
       if (g->live) return false;
-      counters_.bytes_read += g->bytes_read;
-      counters_.bytes_written += g->bytes_written;
-      counters_.lds_cycles += g->lds_cycles;
-      counters_.lds_ideal_cycles += g->lds_ideal_cycles;
-      counters_.cache_lines += g->cache_lines;
-      counters_.cache_lines_ideal += g->cache_lines_ideal;
-      counters_.waves += g->waves.size();
-      ++counters_.groups;
+      collect(*g);
       return true;
     });
+  }
+
+  void collect(const Group& g) {
+    counters_.bytes_read += g.bytes_read;
+    counters_.bytes_written += g.bytes_written;
+    counters_.lds_cycles += g.lds_cycles;
+    counters_.lds_ideal_cycles += g.lds_ideal_cycles;
+    counters_.cache_lines += g.cache_lines;
+    counters_.cache_lines_ideal += g.cache_lines_ideal;
+    counters_.waves += g.waves.size();
+    ++counters_.groups;
   }
 
   // A wave that spins on another workgroup must not hold its thread for ever, so even "to the barrier" ends.
@@ -181,6 +192,7 @@ class Runner {
   std::mt19937_64 random_;
   Resident resident_;
   Counters counters_;
+  std::vector<u64> executed_;  // by instruction index
   u64 pending_steps_ = 0;
 };
 
@@ -218,13 +230,15 @@ bool run_grid(Launch& launch, const Entry& entry) {
   std::atomic<u64> next{0};
   u64 total = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   auto work = [&] {
+    Runner runner(launch, entry, next, total);
     try {
-      Runner(launch, entry, next, total).run();
+      runner.run();
     } catch (const std::exception& e) {
       std::lock_guard hold(launch.lock);
       if (launch.error.empty()) launch.error = e.what();
       launch.stop = true;
     }
+    runner.publish();
   };
   std::vector<std::thread> threads;
   for (u32 t = 1; t < launch.options.threads; ++t) threads.emplace_back(work);

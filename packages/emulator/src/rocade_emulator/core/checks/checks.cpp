@@ -47,8 +47,8 @@ void check_written(Wave& w, const Inst& i, const Use& u, Launch& launch) {
 
 }  // namespace
 
-void check_before(Wave& w, const Inst& i, Launch& launch) {
-  bool waits = launch.checks(kCheckWaits) && (w.vm.size() || w.lgkm.size());
+void check_uses(Wave& w, const Inst& i, Launch& launch) {
+  bool waits = launch.checks(kCheckWaits);
   bool written = launch.checks(kCheckUninitialised);
   for (int k = 0; k < i.num_uses; ++k) {
     if (waits) check_pending(w, i, i.uses[k], launch);
@@ -56,15 +56,10 @@ void check_before(Wave& w, const Inst& i, Launch& launch) {
   }
 }
 
-void mark_after(Wave& w, const Inst& i) {
+void mark_uses(Wave& w, const Inst& i) {
   for (int k = 0; k < i.num_uses; ++k) {
     const Use& u = i.uses[k];
-    if (!u.write) continue;
-    if (u.kind == Kind::Scalar) {
-      w.s_written.set(u.index, u.count);
-      continue;
-    }
-    if (w.whole.all(u.index, u.count)) continue;
+    if (!u.write || u.kind == Kind::Scalar || w.whole.all(u.index, u.count)) continue;
     u64 lanes = u.whole_wave ? ~u64{0} : w.exec();
     for (int r = u.index; r < u.index + u.count; ++r) {
       w.written[r] |= lanes;

@@ -24,6 +24,16 @@ constexpr Encoding kEncodings[] = {
     {0xc0000000u, 0x80000000u, decode_sop2}, {0x80000000u, 0x00000000u, decode_vop2},
 };
 
+Touched sum_of(std::span<const Use> uses) {
+  Touched t;
+  for (const Use& u : uses)
+    if (u.kind == Kind::Scalar)
+      (u.write ? t.s_writes : t.s_reads).set(u.index, u.count);
+    else
+      (u.write ? t.writes : t.reads).set(u.index, u.count);
+  return t;
+}
+
 }  // namespace
 
 Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
@@ -34,6 +44,7 @@ Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
   for (const Encoding& e : kEncodings)
     if ((r.word0 & e.mask) == e.value) {
       e.decode(r);
+      r.inst.touched = sum_of(std::span(r.inst.uses, r.inst.num_uses));
       return r.inst;
     }
   r.fail("no encoding matches");
@@ -55,6 +66,7 @@ Program decode_text(std::span<const u32> text, Target target, bool strict) {
       pc += 4;
     }
   }
+  for (Inst& i : p.insts) i.next = p.index_at(i.pc + i.size);
   return p;
 }
 
