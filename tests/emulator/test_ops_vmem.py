@@ -175,10 +175,10 @@ def test_private_memory(target: str) -> None:
         [
             "scratch_store_dwordx4 v2, v[4:7], off",
             "scratch_store_dwordx3 v2, v[8:10], s4",
-            "scratch_store_dwordx2 off, v[11:12], s4 offset:100",
-            "scratch_store_byte off, v13, off offset:200",
-            "scratch_store_short off, v14, off offset:202",
-            "scratch_store_short_d16_hi off, v14, off offset:204",
+            "scratch_store_dwordx2 off, v[12:13], s4 offset:100",
+            "scratch_store_byte off, v14, off offset:200",
+            "scratch_store_short off, v15, off offset:202",
+            "scratch_store_short_d16_hi off, v15, off offset:204",
             "s_waitcnt vmcnt(0)",
             "scratch_load_dwordx4 v[16:19], v2, off",
             "scratch_load_dwordx3 v[20:22], v2, s4",
@@ -195,12 +195,12 @@ def test_private_memory(target: str) -> None:
     assert not outcome.reports, outcome.reports
     assert (after[16:20] == v[4:8]).all()
     assert (after[20:23] == v[8:11]).all()
-    assert (after[24:26] == v[11:13]).all()
-    assert (after[26] == (v[13] & 255).astype(np.int8).astype(np.int32).view(np.uint32)).all()
-    assert (after[27] == (v[14] & 0xFFFF)).all()
-    assert (after[28] == (v[14] >> 16).astype(np.int16).astype(np.int32).view(np.uint32)).all()
-    assert (after[29] == (v[29] & 0xFFFF | v[14] << 16)).all()
-    assert (after[30] == (v[30] & 0xFFFF0000 | v[13] & 255)).all()
+    assert (after[24:26] == v[12:14]).all()
+    assert (after[26] == (v[14] & 255).astype(np.int8).astype(np.int32).view(np.uint32)).all()
+    assert (after[27] == (v[15] & 0xFFFF)).all()
+    assert (after[28] == (v[15] >> 16).astype(np.int16).astype(np.int32).view(np.uint32)).all()
+    assert (after[29] == (v[29] & 0xFFFF | v[15] << 16)).all()
+    assert (after[30] == (v[30] & 0xFFFF0000 | v[14] & 255)).all()
 
 
 LDS_LOADS = {

@@ -58,7 +58,8 @@ F max_float(F a, F b) {
 template <class F>
 F median(F a, F b, F c) {
   if (a != a || b != b || c != c) return min_float(min_float(a, b), c);
-  return max_float(min_float(a, b), min_float(max_float(a, b), c));
+  F largest = max_float(max_float(a, b), c);
+  return largest == a ? max_float(b, c) : largest == b ? max_float(a, c) : max_float(a, b);
 }
 template <class I>
 I median_int(I a, I b, I c) {

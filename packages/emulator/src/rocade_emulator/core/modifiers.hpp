@@ -10,7 +10,6 @@ namespace emu {
 struct Modifiers {
   // VOP3 and SDWA
   static constexpr u32 kClamp = 1u << 0;
-  static constexpr u32 kOmodShift = 1;     // 2 bits: none, *2, *4, /2
   static constexpr u32 kDstHigh = 1u << 3;  // op_sel[3]: write the high half, keep the low one
   // VOP3P
   static constexpr u32 kOpSelShift = 4;    // 3 bits: which half feeds the low result
@@ -41,9 +40,6 @@ inline u32 field(const Inst& i, u32 shift, u32 bits) { return i.modifiers >> shi
 
 template <class T>
 void apply_output_modifiers(const Inst& i, std::array<T, kLanes>& values) {
-  constexpr f32 kScale[] = {1, 2, 4, 0.5f};
-  if (u32 omod = field(i, Modifiers::kOmodShift, 2))
-    for (auto& x : values) x = T(x * kScale[omod]);
   if (has(i, Modifiers::kClamp))  // dx10_clamp: NaN becomes 0
     for (auto& x : values) x = x > 0 ? T(x < 1 ? x : T(1)) : T(0);
 }

@@ -115,9 +115,7 @@ const char* suffix_of(Form f) {
 }
 
 void output_modifiers(const Inst& i, Line& l) {
-  constexpr const char* kOmod[] = {"", "mul:2", "mul:4", "div:2"};
   l.word_if(has(i, Modifiers::kClamp), "clamp");
-  if (u32 omod = field(i, Modifiers::kOmodShift, 2)) l.word(kOmod[omod]);
 }
 
 const char* select_name(Select s) {

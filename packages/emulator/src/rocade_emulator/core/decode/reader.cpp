@@ -86,9 +86,8 @@ Operand Reader::source(u32 code, Type type) {
 void Reader::output_modifiers(bool clamp, u32 omod) {
   bool is_float = is_float_type(inst.info->dst);
   if (clamp && !is_float && !(inst.exec = saturating(inst.info->mnemonic))) fail("clamp on an integer result");
-  if (omod && !is_float) fail("omod on an integer result");
+  if (omod) fail("omod, which has no effect while denormals are kept");
   set_modifier(Modifiers::kClamp, clamp);
-  inst.modifiers |= omod << Modifiers::kOmodShift;
 }
 
 void Reader::use(const Operand& op, bool write, bool whole_wave) {

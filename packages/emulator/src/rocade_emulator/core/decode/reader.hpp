@@ -81,7 +81,8 @@ struct Reader {
   void use(const Operand& op, bool write, bool whole_wave = false);
   void use_implicit(u32 scalar, int count, bool write);
 
-  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor; they have no omod.
+  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor. The hardware ignores omod while denormals
+  // are kept, which is always so here, so that a kernel with one is wrong.
   void output_modifiers(bool clamp, u32 omod);
 };
 
