@@ -114,7 +114,8 @@ void decode_mfma(Reader& r) {
   r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
   constexpr int kLow[] = {0, 9, 18};
   for (int k = 0; k < 3; ++k) {
-    Type type = k == 2 ? (r.bits1(18, 9) >= 256 ? info.src[2] : Type::F32) : info.src[k];
+    Type constant = info.src[0] == Type::F64 ? Type::F64 : Type::F32;
+    Type type = k == 2 ? (r.bits1(18, 9) >= 256 ? info.src[2] : constant) : info.src[k];
     r.inst.src[k] = r.source(r.bits1(kLow[k], 9), type);
     if (k < 2 && r.inst.src[k].kind != Kind::Vector) r.fail("A and B must be vector registers");
   }
