@@ -94,6 +94,7 @@ int emu_program_erase(emu_program* p, uint32_t pc) {
   Inst& old = p->program.insts[static_cast<size_t>(index)];
   nop.pc = old.pc;
   nop.size = old.size;
+  nop.hazards.states = 0;  // as if it were not there
   nop.next = old.next;
   old = nop;
   return 0;

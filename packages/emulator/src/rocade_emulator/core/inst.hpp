@@ -77,6 +77,13 @@ struct OpInfo {
   u8 cycles = 0;  // Mfma: clocks a wave occupies the matrix unit
 };
 
+// Its part in the rules of checks/hazards.inc: a bit for each rule that it begins, or that it may break.
+struct Hazards {
+  u64 makes = 0, meets = 0;
+  u8 states = 1;  // wait states that pass while it issues
+  u8 passes = 0;  // matrix instructions: of 4 clocks each
+};
+
 // All registers of an instruction's uses as sets: in the usual case a check is a comparison of a few words.
 struct Touched {
   BitSet<kVectorRegs> reads, writes;
@@ -98,8 +105,9 @@ struct Inst {
   i32 next = -1;      // index of the instruction behind it; -1 where none was decoded
   i64 offset = 0;     // memory offset, or branch target as a byte offset in the text
   u32 simm = 0;       // SOPP/SOPK immediate
-  u32 modifiers = 0;  // format-specific bits: clamp, omod, op_sel, op_sel_hi, neg_hi, cbsz/abid/blgp, sc0/sc1/nt, lds
+  u32 modifiers = 0;  // format-specific bits: clamp, op_sel, op_sel_hi, neg_hi, cbsz/abid/blgp, sc0/sc1/nt, lds
   Dpp dpp;
+  Hazards hazards;
 };
 
 }  // namespace emu

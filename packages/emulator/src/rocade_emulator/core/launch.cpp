@@ -74,12 +74,14 @@ void step(Wave& w, Launch& launch, u64* executed) {
   const Inst& i = w.program->insts[w.pc];
   ++executed[w.pc];
   check_before(w, i, launch);
+  if (launch.checks(kCheckHazards)) check_hazards(w, i, launch);
   w.jumped = false;
   u64 exec = w.exec();
   i.exec(w, i);
   if (launch.trace) [[unlikely]] launch.trace(w, i, exec);
   mark_after(w, i);
   ++w.steps;
+  if (w.jumped) pass_jump(w);
   if (w.jumped || w.state == WaveState::Done) return;
   if (i.next < 0) [[unlikely]] fail_next(w, i);
   w.pc = static_cast<u32>(i.next);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bits.hpp"
+#include "checks/hazards.hpp"
 #include "inst.hpp"
 #include "types.hpp"
 
@@ -65,6 +66,7 @@ struct Wave {
   BitSet<kVectorRegs> pending;   // destination of a load that no wait has covered
   BitSet<kScalarRegs> s_pending;
   Queue<64> vm;                  // vmcnt saturates at 63
+  HazardState hazards;
   Queue<64> lgkm;                // the hardware counts to 15 and stalls; deeper queues are stalls, not errors
 
   u64 exec() const { return u64{s[kExecLo + 1]} << 32 | s[kExecLo]; }

@@ -1,6 +1,7 @@
 // Which format a word belongs to, and decoding of a whole text section.
 #include "decode/decode.hpp"
 
+#include "checks/hazards.hpp"
 #include "decode/reader.hpp"
 
 namespace emu {
@@ -66,6 +67,7 @@ Program decode_text(std::span<const u32> text, Target target, bool strict) {
       pc += 4;
     }
   }
+  find_hazards(p);
   for (Inst& i : p.insts) i.next = p.index_at(i.pc + i.size);
   return p;
 }
