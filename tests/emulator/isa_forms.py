@@ -209,7 +209,7 @@ def _long_lines(
             yield Line(row, _join(mnemonic, *dst, *(other if j == k else s for j, s in enumerate(sources))))
     for modifier in ("clamp", "mul:2", "mul:4", "div:2", "clamp mul:4"):
         yield Line(row, f"{_join(mnemonic, *dst, *sources)} {modifier}")
-    entries = 4 if "_sr_" in row.mnemonic else len(sources) + 1
+    entries = 4 if "_sr_" in row.mnemonic or "scalef32_pk_fp4" in row.mnemonic else len(sources) + 1
     for bits in itertools.product("01", repeat=entries):
         yield Line(row, f"{_join(mnemonic, *dst, *sources)} op_sel:[{','.join(bits)}]")
     if row.format == "vopc" or row.dst == "mask":

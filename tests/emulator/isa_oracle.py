@@ -85,7 +85,14 @@ def lane_result(
         values["VCC"] = V("b", 64, sources[2](state, lane))
     values["D"] = values["D0"]
     values.update(extra or {})
-    out = library().run(row.mnemonic, values, target)
+    registers: list[Any] = []
+    if "VGPR" in library().texts[row.mnemonic]:  # some name registers instead of operands: D is 0, S0 is 1
+        registers = [[]] * LANES
+        registers[lane] = [V("b", 32, old), V("b", 32, sources[0](state, lane))]
+        values |= {"VGPR": registers, "VDST": V("n", 0, 0), "SRC0": V("n", 0, 1)}
+    out = library().run(row.mnemonic, values, target, registers)
+    if "VGPR[laneId][VDST" in library().texts[row.mnemonic]:
+        return Expected(registers[lane][0].bits, 0, out["VCC"].bits)
     d0 = out["D0"] if out["D0"] is not values["D0"] else out.get("D", out["D0"])
     d1 = out["D1"].bits & 1 if "D1" in out else out["VCC"].bits >> lane & 1
     return Expected(d0.bits, d1, out["VCC"].bits)

@@ -20,6 +20,6 @@ inline f32 bf8_to_float(u32 byte) { return fp8_table(t_fp8_ocp, true)[byte & 0xf
 
 // Rounds to nearest even and saturates to the largest finite value; NaN stays NaN. `noise` (stochastic rounding) is
 // added below the kept bits instead of rounding when `stochastic`.
-u8 float_to_fp8(f32 value, bool is_bf8, bool stochastic = false, u32 noise = 0);
+u8 float_to_fp8(f64 value, bool is_bf8, bool stochastic = false, u32 noise = 0);
 
 }  // namespace emu

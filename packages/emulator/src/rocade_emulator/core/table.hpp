@@ -12,6 +12,7 @@ namespace emu {
 std::vector<OpInfo> vop1_rows();
 std::vector<OpInfo> vop2_rows();
 std::vector<OpInfo> vop3_rows();
+std::vector<OpInfo> scale_rows();  // VOP3 of gfx950
 std::vector<OpInfo> vopc_rows();
 std::vector<OpInfo> vop3p_rows();
 std::vector<OpInfo> mfma_rows();

@@ -167,7 +167,8 @@ bool is_implied(const Inst& i, int k) {
 void vop3_selects(const Inst& i, Line& l) {
   u32 bits = i.op_sel;
   if (!bits) return;
-  int n = std::strstr(i.info->mnemonic, "_sr_") ? 3 : sources_of(i);  // a destination byte has bits of its own
+  bool parts = std::strstr(i.info->mnemonic, "_sr_") || std::strstr(i.info->mnemonic, "scalef32_pk_fp4");
+  int n = parts ? 3 : sources_of(i);  // a destination byte has bits of its own
   l.bits("op_sel", (bits & ((1u << n) - 1)) | (bits >> 3 & 1) << n, n + 1);
 }
 

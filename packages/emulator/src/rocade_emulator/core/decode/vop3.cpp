@@ -30,6 +30,7 @@ void sign_modifiers(Reader& r, int k, u32 abs_bits) {
 
 void op_sel(Reader& r, u32 bits) {
   r.inst.op_sel = static_cast<u8>(bits);
+  if (starts(r, "v_cvt_scalef32")) return;  // parts of registers, which the executors look at
   bool stochastic = starts(r, "v_cvt_sr_");
   for (int k = 0; k < 3; ++k) {
     if (!(bits >> k & 1)) continue;
@@ -158,7 +159,7 @@ void decode_vop3(Reader& r) {
     r.output_modifiers(r.bits0(15, 1), r.bits1(27, 2));
   }
   bool partial = r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) || starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") ||
-                 starts(r, "v_cvt_pk_bf8") || starts(r, "v_cvt_sr_");
+                 starts(r, "v_cvt_pk_bf8") || starts(r, "v_cvt_sr_") || info.dst == Type::Half;
   if (starts(r, "v_div_fmas")) r.use_implicit(kVccLo, 2, false);
   finish_uses(r, partial && !starts(r, "v_writelane"));
 }

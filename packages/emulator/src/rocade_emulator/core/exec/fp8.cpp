@@ -49,19 +49,19 @@ u8 not_a_number(Flavour f, bool negative) { return f.fnuz ? 0x80 : static_cast<u
 
 const f32 (&fp8_table(bool ocp, bool is_bf8))[256] { return g_tables.value[ocp][is_bf8]; }
 
-u8 float_to_fp8(f32 value, bool is_bf8, bool stochastic, u32 noise) {
+u8 float_to_fp8(f64 value, bool is_bf8, bool stochastic, u32 noise) {
   Flavour f = flavour(t_fp8_ocp, is_bf8);
   bool negative = std::signbit(value);
   if (value != value) return not_a_number(f, negative);
   u8 sign = negative ? 0x80 : 0;
-  f32 magnitude = std::fabs(value);
+  f64 magnitude = std::fabs(value);
   f32 limit = decode(largest(f), f);
   if (magnitude >= limit) return sign | largest(f);
   int exponent;
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   int unit = std::max(exponent - 1, 1 - f.bias) - f.mantissa;  // weight of the last kept bit
   // In f64, which holds the sum with the noise exactly: the noise's high bits stand right below the kept ones.
-  f64 scaled = std::ldexp(f64{magnitude}, -unit), below = std::ldexp(static_cast<f64>(noise >> (9 + f.mantissa)), f.mantissa - 23);
+  f64 scaled = std::ldexp(magnitude, -unit), below = std::ldexp(static_cast<f64>(noise >> (9 + f.mantissa)), f.mantissa - 23);
   f64 whole = stochastic ? std::floor(scaled + below) : std::nearbyint(scaled);
   u32 steps = static_cast<u32>(whole);
   if (steps == 0) return f.fnuz ? 0 : sign;  // FNUZ has no negative zero
