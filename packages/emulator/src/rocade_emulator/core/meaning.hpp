@@ -24,6 +24,26 @@ inline RawHalf negate(RawHalf x) { return {static_cast<u16>(x.bits ^ 0x8000)}; }
 // Transcendental units flush f32 denormals on both sides.
 inline f32 flush(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 
+// 2^x rounded from f64: a polynomial of the fraction, whose error is 2^-37, times the whole power. Branch-free, so that
+// loops vectorise.
+inline f32 exp2_float(f32 x) {
+  constexpr f64 kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
+  f64 clamped = x < -200 ? -200.0 : x > 200 ? 200.0 : f64{x};
+  f64 shifted = clamped + kRound, r = clamped - (shifted - kRound);
+  f64 sum = 1.0178086009239699e-7;  // ln(2)^k / k! from k = 9 down
+  sum = sum * r + 1.3215486790144307e-6;
+  sum = sum * r + 1.5252733804059841e-5;
+  sum = sum * r + 1.5403530393381608e-4;
+  sum = sum * r + 1.3333558146428443e-3;
+  sum = sum * r + 9.6181291076284772e-3;
+  sum = sum * r + 5.5504108664821580e-2;
+  sum = sum * r + 2.4022650695910072e-1;
+  sum = sum * r + 6.9314718055994531e-1;
+  sum = sum * r + 1.0;
+  u64 power = (std::bit_cast<u64>(shifted) << 52) + std::bit_cast<u64>(1.0);
+  return static_cast<f32>(sum * std::bit_cast<f64>(power));
+}
+
 // A NaN whose quiet bit is clear. f16 values travel as f32, where that bit has the same place in the fraction.
 inline bool is_signalling(f32 x) {
   u32 bits = std::bit_cast<u32>(x) & 0x7fffffffu;
@@ -34,26 +54,22 @@ inline bool is_signalling(f64 x) {
   return bits > 0x7ff0000000000000u && bits < 0x7ff8000000000000u;
 }
 // What minimum and maximum give when a NaN is among their operands: in IEEE mode a signalling one wins, made quiet;
-// else the number wins.
+// else the number wins. `ordered` is the result for numbers. Without branches, as loops vectorise so.
 template <class F>
-F pick_number(F a, F b) {
-  if (is_signalling(a)) return a + a;
-  if (is_signalling(b)) return b + b;
-  return a != a ? b : a;
+F pick_number(F a, F b, F ordered) {
+  F picked = a != a ? b : b != b ? a : ordered;
+  picked = is_signalling(b) ? b + b : picked;
+  return is_signalling(a) ? a + a : picked;
 }
 
 // IEEE-754-2008 minNum/maxNum with -0 < +0.
 template <class F>
 F min_float(F a, F b) {
-  if (a != a || b != b) return pick_number(a, b);
-  if (a == b) return std::signbit(a) ? a : b;
-  return a < b ? a : b;
+  return pick_number(a, b, a < b || (a == b && std::signbit(a)) ? a : b);
 }
 template <class F>
 F max_float(F a, F b) {
-  if (a != a || b != b) return pick_number(a, b);
-  if (a == b) return std::signbit(a) ? b : a;
-  return a > b ? a : b;
+  return pick_number(a, b, a > b || (a == b && !std::signbit(a)) ? a : b);
 }
 template <class F>
 F median(F a, F b, F c) {

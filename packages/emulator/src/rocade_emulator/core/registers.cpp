@@ -1,8 +1,6 @@
 // Register access of the execution engine; see registers.hpp for the promises.
 #include "registers.hpp"
 
-#include <cstring>
-
 namespace emu {
 namespace {
 
@@ -53,8 +51,10 @@ void store_row(Wave& w, int reg, const u32* src, u64 lanes) {
   } else if (lanes == w.exec()) {
     blend(w.v[reg], src, w.exec_row);
   } else {
-    for (int l = 0; l < kLanes; ++l)
-      if (lanes >> l & 1) w.v[reg][l] = src[l];
+    alignas(64) u32 mask[kLanes];
+    spread(lanes, mask);
+    for (u32& m : mask) m = -m;
+    blend(w.v[reg], src, mask);
   }
 }
 

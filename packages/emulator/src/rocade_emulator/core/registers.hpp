@@ -1,6 +1,8 @@
 // Reading and writing registers through operands: broadcast, sub-register selection, DPP, and stores under EXEC.
 #pragma once
 
+#include <cstring>
+
 #include "modifiers.hpp"
 #include "wave.hpp"
 
@@ -11,6 +13,24 @@ struct Fetched {
   alignas(64) u32 lo[kLanes];
   alignas(64) u32 hi[kLanes];
 };
+
+// A bit a lane, as words of 0 or 1, and as bytes of 0 or 1.
+inline void spread(u64 mask, u32* row) {
+  for (int half = 0; half < 2; ++half) {
+    u32 bits = static_cast<u32>(mask >> 32 * half);
+    for (int l = 0; l < 32; ++l) row[32 * half + l] = bits >> l & 1;
+  }
+}
+using Flags = u8[kLanes];
+inline u64 mask_of(const Flags& flags) {
+  u64 mask = 0;
+  for (int k = 0; k < kLanes / 8; ++k) {
+    u64 bytes;
+    std::memcpy(&bytes, flags + 8 * k, 8);
+    mask |= (bytes * 0x0102040810204080u >> 56) << 8 * k;  // byte j moves to bit 56 + j
+  }
+  return mask;
+}
 
 u32 read_scalar(const Wave& w, const Operand& op);
 u64 read_scalar64(const Wave& w, const Operand& op);

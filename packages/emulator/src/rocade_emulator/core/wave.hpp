@@ -77,7 +77,8 @@ struct Wave {
     refresh_exec();
   }
   void refresh_exec() {
-    for (int l = 0; l < kLanes; ++l) exec_row[l] = exec() >> l & 1 ? ~0u : 0u;
+    for (int half = 0; half < 2; ++half)
+      for (int l = 0; l < 32; ++l) exec_row[32 * half + l] = -(s[kExecLo + half] >> l & 1);
   }
 };
 

@@ -5,53 +5,51 @@
 namespace emu {
 namespace {
 
+// A packed source: where the halves (or, for f32, the registers) that feed the low and the high result lie.
 template <class T>
-T with_sign(T x, bool negated) {
-  if constexpr (is_float<T>)
-    return negated ? negate(x) : x;
-  else
-    return x;
-}
+struct Halved {
+  const u32 *lo, *hi;
+  u32 shift_lo = 0, shift_hi = 0, flip_lo = 0, flip_hi = 0;
+  Fetched own;
 
-// One half of a packed source in every lane. `high` asks for the half that feeds the high result.
+  static T load(u32 bits) { return Lane<T>::load(sizeof(T) == 4 && std::is_same_v<T, f32> ? bits : bits & 0xffff, 0); }
+  T low(int l) const { return load(lo[l] >> shift_lo ^ flip_lo); }
+  T high(int l) const { return load(hi[l] >> shift_hi ^ flip_hi); }
+};
+
 template <class T>
-void fetch_half(const Wave& w, const Inst& i, int k, bool high, Values<T>& out) {
-  Fetched raw;
-  constexpr bool kPairOfRegisters = sizeof(T) == 4 && std::is_same_v<T, f32>;
-  fetch_raw(w, i.src[k], kPairOfRegisters ? 2 : 1, raw);
-  bool upper = i.modifiers >> (high ? Modifiers::kOpSelHiShift : Modifiers::kOpSelShift) >> k & 1;
-  bool negated = high ? i.modifiers >> Modifiers::kNegHiShift >> k & 1 : i.src[k].negate;
-  for (int l = 0; l < kLanes; ++l) {
-    u32 bits = kPairOfRegisters ? (upper ? raw.hi[l] : raw.lo[l]) : raw.lo[l] >> (upper ? 16 : 0) & 0xffff;
-    out[l] = with_sign(Lane<T>::load(bits, 0), negated);
-  }
-}
-
-template <class Op, bool kHigh>
-auto run_half(const Wave& w, const Inst& i) {
-  using Sig = Signature<decltype(&Op::apply)>;
-  typename Sig::Sources sources;
-  Values<typename Sig::Result> result;
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
-    (fetch_half(w, i, K, kHigh, std::get<K>(sources)), ...);
-    for (int l = 0; l < kLanes; ++l) result[l] = Op::apply(std::get<K>(sources)[l]...);
-  }(std::make_index_sequence<Sig::arity>{});
-  if constexpr (is_float<typename Sig::Result>) apply_output_modifiers(i, result);
-  return result;
+void open_halves(const Wave& w, const Inst& i, int k, Halved<T>& s) {
+  constexpr bool kPairOfRegisters = std::is_same_v<T, f32>;
+  const Operand& op = i.src[k];
+  bool in_place = op.kind == Kind::Vector && op.select == Select::Dword;
+  if (!in_place) fetch_raw(w, op, kPairOfRegisters ? 2 : 1, s.own);
+  const u32* rows[2] = {in_place ? w.v[op.index] : s.own.lo, in_place ? w.v[op.index + kPairOfRegisters] : s.own.hi};
+  bool upper[2] = {(i.modifiers >> Modifiers::kOpSelShift >> k & 1) != 0, (i.modifiers >> Modifiers::kOpSelHiShift >> k & 1) != 0};
+  s.lo = rows[kPairOfRegisters && upper[0]];
+  s.hi = rows[kPairOfRegisters && upper[1]];
+  if (!kPairOfRegisters) s.shift_lo = 16 * upper[0], s.shift_hi = 16 * upper[1];
+  if (!is_float<T>) return;
+  constexpr u32 kSign = kPairOfRegisters ? 0x80000000u : 0x8000u;
+  if (op.negate) s.flip_lo = kSign;
+  if (i.modifiers >> Modifiers::kNegHiShift >> k & 1) s.flip_hi = kSign;
 }
 
 template <class Op>
 void run_packed(Wave& w, const Inst& i) {
-  auto lo = run_half<Op, false>(w, i);
-  auto hi = run_half<Op, true>(w, i);
-  using T = typename decltype(lo)::value_type;
-  Fetched raw;
-  for (int l = 0; l < kLanes; ++l) {
-    u32 low = static_cast<u32>(Lane<T>::save(lo[l])), high = static_cast<u32>(Lane<T>::save(hi[l]));
-    raw.lo[l] = std::is_same_v<T, f32> ? low : low | high << 16;
-    raw.hi[l] = high;
-  }
-  store_rows(w, i, raw.lo, std::is_same_v<T, f32> ? raw.hi : nullptr, w.exec());
+  using Sig = Signature<decltype(&Op::apply)>;
+  using T = typename Sig::Result;
+  [&]<std::size_t... K>(std::index_sequence<K...>) {
+    std::tuple<Halved<typename Sig::template Argument<K>>...> sources;
+    (open_halves(w, i, K, std::get<K>(sources)), ...);
+    auto pair = [&](int l) {
+      return Pair<T>{Op::apply(std::get<K>(sources).low(l)...), Op::apply(std::get<K>(sources).high(l)...)};
+    };
+    if (!is_float<T> || !has(i, Modifiers::kClamp)) return store_each<Pair<T>>(w, i, w.exec(), pair);
+    Values<T> lo, hi;
+    for (int l = 0; l < kLanes; ++l) lo[l] = pair(l).lo, hi[l] = pair(l).hi;
+    if constexpr (is_float<T>) apply_output_modifiers(i, lo), apply_output_modifiers(i, hi);
+    store_each<Pair<T>>(w, i, w.exec(), [&](int l) { return Pair<T>{lo[l], hi[l]}; });
+  }(std::make_index_sequence<Sig::arity>{});
 }
 
 // v_pk_mov_b32: op_sel[k] picks the register of source k; there is no arithmetic.
