@@ -6,51 +6,11 @@ Forms are tried on every row; the assembler decides which of them exist. Only a 
 from __future__ import annotations
 
 import itertools
-import random
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from tests.emulator.isa_forms_memory import buffer_lines, ds_lines, flat_lines, smem_lines
+from tests.emulator.isa_operands import INLINE, LITERAL, SPECIAL, SPECIAL64, Line, Pick, join
 from tests.emulator.isa_table import REGISTERS, Row
-
-INLINE = ("0", "1", "-16", "64", "0.5", "-4.0", "1.0")
-LITERAL = "0x3f9df3b6"
-SPECIAL = ("vcc_lo", "vcc_hi", "m0", "exec_lo", "exec_hi", "src_scc", "src_vccz", "src_execz", "ttmp3")
-SPECIAL64 = ("vcc", "exec", "ttmp[4:5]", "src_shared_base", "src_private_limit")
-HALF = {"b16", "f16", "bf16"}
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One candidate. `required`: the assembler must know it, or the row is wrong."""
-
-    row: Row
-    text: str
-    required: bool = False
-
-
-class Pick:
-    """Register operands for a row, the same in every run: numbers vary, so that fields cannot be mixed up."""
-
-    def __init__(self, row: Row) -> None:
-        self.random = random.Random(zlib.crc32(row.mnemonic.encode()))
-
-    def vector(self, kind: str, file: str = "v") -> str:
-        """A range of vector registers as wide as a type; not the first ones, which are left for other operands."""
-        count = REGISTERS[kind]
-        first = self.random.randrange(32, 256 - count) & ~1
-        return f"{file}{first}" if count == 1 else f"{file}[{first}:{first + count - 1}]"
-
-    def scalar(self, kind: str) -> str:
-        """A range of scalar registers, aligned as its width asks."""
-        count = REGISTERS[kind]
-        align = 1 if count == 1 else 2 if count == 2 else 4
-        first = self.random.randrange(0, 100 - count) // align * align
-        return f"s{first}" if count == 1 else f"s[{first}:{first + count - 1}]"
-
-    def number(self, *values: object) -> str:
-        """One of some values."""
-        return str(self.random.choice(values))
 
 
 def lines_of(row: Row) -> list[Line]:
@@ -61,16 +21,16 @@ def lines_of(row: Row) -> list[Line]:
         "sopc": _scalar_lines,
         "sopk": _sopk_lines,
         "sopp": _sopp_lines,
-        "smem": _smem_lines,
+        "smem": smem_lines,
         "vop1": _vector_lines,
         "vop2": _vector_lines,
         "vopc": _vector_lines,
         "vop3": _vop3_lines,
         "vop3p": _packed_lines,
         "mfma": _matrix_lines,
-        "ds": _ds_lines,
-        "flat": _flat_lines,
-        "mubuf": _buffer_lines,
+        "ds": ds_lines,
+        "flat": flat_lines,
+        "mubuf": buffer_lines,
     }[row.format]
     found: dict[str, Line] = {}
     for line in maker(row):
@@ -78,24 +38,17 @@ def lines_of(row: Row) -> list[Line]:
     return list(found.values())
 
 
-# ---- Scalar ----------------------------------------------------------------------------------------------------------
-
-
-def _join(mnemonic: str, *operands: str) -> str:
-    return f"{mnemonic} {', '.join(o for o in operands if o)}".strip()
-
-
 def _scalar_lines(row: Row) -> Iterator[Line]:
     pick = Pick(row)
     dst = pick.scalar(row.dst) if row.width else ""
     plain = [pick.scalar(kind) for kind in row.src]
-    yield Line(row, _join(row.mnemonic, dst, *plain), True)
+    yield Line(row, join(row.mnemonic, dst, *plain), True)
     for k, kind in enumerate(row.src):
         for other in (*INLINE, LITERAL, *(SPECIAL64 if REGISTERS[kind] == 2 else SPECIAL)):
-            yield Line(row, _join(row.mnemonic, dst, *(other if j == k else p for j, p in enumerate(plain))))
+            yield Line(row, join(row.mnemonic, dst, *(other if j == k else p for j, p in enumerate(plain))))
     for special in ("vcc", "exec", "ttmp[4:5]") if row.width == 2 else ("vcc_hi", "m0", "exec_lo", "ttmp7"):
         if row.width:
-            yield Line(row, _join(row.mnemonic, special, *plain))
+            yield Line(row, join(row.mnemonic, special, *plain))
 
 
 def _sopk_lines(row: Row) -> Iterator[Line]:
@@ -114,27 +67,18 @@ def _sopk_lines(row: Row) -> Iterator[Line]:
 
 def _sopp_lines(row: Row) -> Iterator[Line]:
     if row.mnemonic == "s_waitcnt":
-        for text in ("vmcnt(0)", "lgkmcnt(3)", "vmcnt(47) lgkmcnt(0)", "expcnt(2)", "vmcnt(5) expcnt(1) lgkmcnt(9)"):
+        for text in (
+            "vmcnt(0)",
+            "lgkmcnt(3)",
+            "vmcnt(47) lgkmcnt(0)",
+            "expcnt(2)",
+            "vmcnt(5) expcnt(1) lgkmcnt(9)",
+        ):
             yield Line(row, f"s_waitcnt {text}", True)
         return
     yield Line(row, row.mnemonic, row.mnemonic in ("s_endpgm", "s_barrier", "s_wakeup", "s_icache_inv"))
     for value in ("0", "1", "7", "0x7f", "0xfff0"):
         yield Line(row, f"{row.mnemonic} {value}")
-
-
-def _smem_lines(row: Row) -> Iterator[Line]:
-    pick = Pick(row)
-    dst = pick.scalar(row.dst) if row.width else ""
-    if not row.src:
-        yield Line(row, _join(row.mnemonic, dst), True)
-        return
-    base = pick.scalar(row.src[0])
-    for k, offset in enumerate(("0x0", "0x14", "0xffffc", "-0x14", "s7", "m0", "vcc_lo", "s7 offset:0x12")):
-        for cache in ("", " glc"):
-            yield Line(row, _join(row.mnemonic, dst, base, offset + cache), k == 0 and not cache)
-
-
-# ---- Vector ----------------------------------------------------------------------------------------------------------
 
 
 def _is_scalar(row: Row) -> bool:
@@ -143,8 +87,12 @@ def _is_scalar(row: Row) -> bool:
 
 def _implied(row: Row) -> bool:
     """Whether the last source is the destination and not written."""
-    return row.format == "vop2" and len(row.src) == 3 and row.src[2] != "mask" and "mk_" not in row.mnemonic and (
-        "ak_" not in row.mnemonic
+    return (
+        row.format == "vop2"
+        and len(row.src) == 3
+        and row.src[2] != "mask"
+        and "mk_" not in row.mnemonic
+        and ("ak_" not in row.mnemonic)
     )
 
 
@@ -170,14 +118,18 @@ def _vector_lines(row: Row) -> Iterator[Line]:
     sources = _sources(row, pick)
     in_short = ["vcc" if k == "mask" else s for k, s in zip(row.src, sources, strict=False)]
     if row.mnemonic.startswith(("v_fmamk", "v_fmaak")):
-        literal = [in_short[0], LITERAL, in_short[1]] if "mk_" in row.mnemonic else [in_short[0], in_short[1], LITERAL]
-        yield Line(row, _join(row.mnemonic, short, *literal), True)
-        yield Line(row, _join(row.mnemonic, short, "1.0", *literal[1:]))
+        literal = (
+            [in_short[0], LITERAL, in_short[1]]
+            if "mk_" in row.mnemonic
+            else [in_short[0], in_short[1], LITERAL]
+        )
+        yield Line(row, join(row.mnemonic, short, *literal), True)
+        yield Line(row, join(row.mnemonic, short, "1.0", *literal[1:]))
         return
     dst2 = ["vcc"] if carry else []
-    yield Line(row, _join(f"{row.mnemonic}_e32", short, *dst2, *in_short), True)
+    yield Line(row, join(f"{row.mnemonic}_e32", short, *dst2, *in_short), True)
     for other in _others(row.src[:1], pick):
-        yield Line(row, _join(f"{row.mnemonic}_e32", short, *dst2, other, *in_short[1:]))
+        yield Line(row, join(f"{row.mnemonic}_e32", short, *dst2, other, *in_short[1:]))
     long_dst2 = [pick.scalar("mask")] if carry else []
     required = row.mnemonic not in NO_E64
     yield from _long_lines(row, f"{row.mnemonic}_e64", [long, *long_dst2], sources, pick, required)
@@ -203,23 +155,29 @@ def _others(kinds: tuple[str, ...], pick: Pick) -> tuple[str, ...]:
 def _long_lines(
     row: Row, mnemonic: str, dst: list[str], sources: list[str], pick: Pick, required: bool
 ) -> Iterator[Line]:
-    yield Line(row, _join(mnemonic, *dst, *sources), required)
+    yield Line(row, join(mnemonic, *dst, *sources), required)
     for k, kind in enumerate(row.src[: len(sources)]):
-        for other in (*_others((kind,), pick), f"-{sources[k]}", f"|{sources[k]}|", f"-|{sources[k]}|", "-|s9|"):
-            yield Line(row, _join(mnemonic, *dst, *(other if j == k else s for j, s in enumerate(sources))))
+        for other in (
+            *_others((kind,), pick),
+            f"-{sources[k]}",
+            f"|{sources[k]}|",
+            f"-|{sources[k]}|",
+            "-|s9|",
+        ):
+            yield Line(row, join(mnemonic, *dst, *(other if j == k else s for j, s in enumerate(sources))))
     for modifier in ("clamp", "mul:2", "mul:4", "div:2", "clamp mul:4"):
-        yield Line(row, f"{_join(mnemonic, *dst, *sources)} {modifier}")
+        yield Line(row, f"{join(mnemonic, *dst, *sources)} {modifier}")
     entries = 4 if "_sr_" in row.mnemonic or "scalef32_pk_fp4" in row.mnemonic else len(sources) + 1
     for bits in itertools.product("01", repeat=entries):
-        yield Line(row, f"{_join(mnemonic, *dst, *sources)} op_sel:[{','.join(bits)}]")
+        yield Line(row, f"{join(mnemonic, *dst, *sources)} op_sel:[{','.join(bits)}]")
     if row.format == "vopc" or row.dst == "mask":
-        yield Line(row, _join(mnemonic, "vcc", *sources))
+        yield Line(row, join(mnemonic, "vcc", *sources))
 
 
 def _sdwa_lines(row: Row, dst: list[str], sources: list[str], pick: Pick) -> Iterator[Line]:
     mnemonic = f"{row.mnemonic}_sdwa"
     parts = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
-    base = _join(mnemonic, *dst, *sources)
+    base = join(mnemonic, *dst, *sources)
     two = len(row.src) > 1
     out = "" if row.format == "vopc" else " dst_sel:{} dst_unused:{}"
     for k, part in enumerate(parts):
@@ -232,29 +190,39 @@ def _sdwa_lines(row: Row, dst: list[str], sources: list[str], pick: Pick) -> Ite
     for pattern in ("sext({})", "-{}", "|{}|", "-|{}|"):
         for k in range(min(len(sources), 2)):
             changed = [pattern.format(s) if j == k else s for j, s in enumerate(sources)]
-            yield Line(row, _join(mnemonic, *dst, *changed) + tail)
+            yield Line(row, join(mnemonic, *dst, *changed) + tail)
     for k in range(min(len(sources), 2)):
         changed = [pick.scalar(row.src[0]) if j == k else s for j, s in enumerate(sources)]
-        yield Line(row, _join(mnemonic, *dst, *changed) + tail)
+        yield Line(row, join(mnemonic, *dst, *changed) + tail)
     if row.format == "vopc":
-        yield Line(row, _join(mnemonic, "s[6:7]", *sources) + tail)
+        yield Line(row, join(mnemonic, "s[6:7]", *sources) + tail)
 
 
 DPP = (
-    *("quad_perm:[3,0,1,2]", "row_shl:1", "row_shr:15", "row_ror:7", "wave_shl:1", "wave_shr:1", "wave_rol:1"),
+    *(
+        "quad_perm:[3,0,1,2]",
+        "row_shl:1",
+        "row_shr:15",
+        "row_ror:7",
+        "wave_shl:1",
+        "wave_shr:1",
+        "wave_rol:1",
+    ),
     *("wave_ror:1", "row_mirror", "row_half_mirror", "row_bcast:15", "row_bcast:31", "row_newbcast:5"),
 )
 
 
 def _dpp_lines(row: Row, dst: list[str], sources: list[str]) -> Iterator[Line]:
     mnemonic = f"{row.mnemonic}_dpp"
-    base = _join(mnemonic, *dst, *sources)
+    base = join(mnemonic, *dst, *sources)
     for k, control in enumerate(DPP):
-        masks = ("row_mask:0xf bank_mask:0xf", "row_mask:0x5 bank_mask:0xf", "row_mask:0xf bank_mask:0x9")[k % 3]
+        masks = ("row_mask:0xf bank_mask:0xf", "row_mask:0x5 bank_mask:0xf", "row_mask:0xf bank_mask:0x9")[
+            k % 3
+        ]
         yield Line(row, f"{base} {control} {masks}{' bound_ctrl:0' if k & 1 else ''}")
     for pattern, k in itertools.product(("-{}", "|{}|"), range(min(len(sources), 2))):
         changed = [pattern.format(s) if j == k else s for j, s in enumerate(sources)]
-        yield Line(row, f"{_join(mnemonic, *dst, *changed)} row_mirror row_mask:0xf bank_mask:0xf")
+        yield Line(row, f"{join(mnemonic, *dst, *changed)} row_mirror row_mask:0xf bank_mask:0xf")
 
 
 def _vop3_lines(row: Row) -> Iterator[Line]:
@@ -265,8 +233,8 @@ def _vop3_lines(row: Row) -> Iterator[Line]:
     sources = _sources(row, pick)
     if row.mnemonic.startswith("v_bitop3"):
         for table in ("0x0", "0x96", "0xe4", "0xff"):
-            yield Line(row, f"{_join(row.mnemonic, *dst, *sources)} bitop3:{table}", table == "0x96")
-        yield Line(row, f"{_join(row.mnemonic, *dst, *sources)} bitop3:0x1e op_sel:[1,0,1,1]")
+            yield Line(row, f"{join(row.mnemonic, *dst, *sources)} bitop3:{table}", table == "0x96")
+        yield Line(row, f"{join(row.mnemonic, *dst, *sources)} bitop3:0x1e op_sel:[1,0,1,1]")
         return
     lane = row.mnemonic in ("v_readlane_b32", "v_writelane_b32")
     if lane:
@@ -286,17 +254,17 @@ def _packed_lines(row: Row) -> Iterator[Line]:
             yield Line(row, f"{row.mnemonic} a130, {source}", k == 0)
         return
     dst, sources = pick.vector(row.dst), _sources(row, pick)
-    yield Line(row, _join(row.mnemonic, dst, *sources), True)
+    yield Line(row, join(row.mnemonic, dst, *sources), True)
     for k, kind in enumerate(row.src):
         for other in (*_others((kind,), pick), f"-{sources[k]}", f"|{sources[k]}|"):
-            yield Line(row, _join(row.mnemonic, dst, *(other if j == k else s for j, s in enumerate(sources))))
+            yield Line(row, join(row.mnemonic, dst, *(other if j == k else s for j, s in enumerate(sources))))
     n = len(sources)
     for name in ("op_sel", "op_sel_hi", "neg_lo", "neg_hi"):
         for bits in itertools.product("01", repeat=n):
-            yield Line(row, f"{_join(row.mnemonic, dst, *sources)} {name}:[{','.join(bits)}]")
+            yield Line(row, f"{join(row.mnemonic, dst, *sources)} {name}:[{','.join(bits)}]")
     ones = ",".join(["1"] * n)
     for tail in ("clamp", f"op_sel:[{ones}] op_sel_hi:[{ones}] neg_lo:[{ones}] neg_hi:[{ones}] clamp"):
-        yield Line(row, f"{_join(row.mnemonic, dst, *sources)} {tail}")
+        yield Line(row, f"{join(row.mnemonic, dst, *sources)} {tail}")
 
 
 def _matrix_lines(row: Row) -> Iterator[Line]:
@@ -306,7 +274,7 @@ def _matrix_lines(row: Row) -> Iterator[Line]:
     for k, (d, a, b, c) in enumerate(("vvvv", "avva", "aaaa", "vaav", "vavv", "avaa")):
         operands = [pick.vector(row.dst, d), pick.vector(row.src[0], a), pick.vector(row.src[1], b)]
         same = operands[0] if d == c and k & 1 else f"{c}[0:{REGISTERS[third] - 1}]"
-        base = _join(row.mnemonic, *operands, pick.vector(third) if sparse else same)
+        base = join(row.mnemonic, *operands, pick.vector(third) if sparse else same)
         yield Line(row, base, k == 0)
         if k > 1:
             continue
@@ -314,67 +282,4 @@ def _matrix_lines(row: Row) -> Iterator[Line]:
             yield Line(row, f"{base} {tail}")
     for constant in ("0", "1.0", "-4"):
         operands = [pick.vector(row.dst, "v"), pick.vector(row.src[0]), pick.vector(row.src[1])]
-        yield Line(row, _join(row.mnemonic, *operands, constant))
-
-
-# ---- Memory ----------------------------------------------------------------------------------------------------------
-
-
-def _ds_lines(row: Row) -> Iterator[Line]:
-    for file in "va":
-        pick = Pick(row)
-        dst = pick.vector(row.dst, file) if row.width else ""
-        address = pick.vector("b32") if row.src and row.src[0] != "none" else ""
-        data = [pick.vector(kind, file) for kind in row.src[1:]]
-        base = _join(row.mnemonic, dst, address, *data)
-        for tail in ("", " offset:4660", " offset:65535", " offset0:1 offset1:255", " offset0:7", " offset1:9", " gds"):
-            yield Line(row, base + tail, not tail and file == "v")
-
-
-CACHE = ("", " sc0", " nt", " sc1", " sc0 nt sc1")
-
-
-def _flat_lines(row: Row) -> Iterator[Line]:
-    segment = row.mnemonic.partition("_")[0]
-    required = True
-    for file in "va":
-        pick = Pick(row)
-        dst = pick.vector(row.dst, file) if row.width else ""
-        data = pick.vector(row.src[1], file) if len(row.src) > 1 else ""
-        for address, base in _flat_addresses(segment, pick):
-            for offset in ("", " offset:4095", " offset:-4096"):
-                for cache in CACHE if not offset else ("", " sc0"):
-                    returning = [dst] if "atomic" not in row.mnemonic or "sc0" in cache else []
-                    text = _join(row.mnemonic, *returning, address, data, base) + offset + cache
-                    yield Line(row, text, required)
-                    required = False
-
-
-def _flat_addresses(segment: str, pick: Pick) -> list[tuple[str, str]]:
-    if segment == "flat":
-        return [(pick.vector("b64"), "")]
-    if segment == "global":
-        return [(pick.vector("b64"), "off"), (pick.vector("b32"), pick.scalar("b64")), (pick.vector("b32"), "vcc")]
-    return [(pick.vector("b32"), "off"), ("off", pick.scalar("b32")), (pick.vector("b32"), "s9"), ("off", "off")]
-
-
-def _buffer_lines(row: Row) -> Iterator[Line]:
-    if not row.width and len(row.src) < 2:
-        for cache in CACHE:
-            yield Line(row, row.mnemonic + cache, not cache)
-        return
-    required = True
-    for file in "va":
-        pick = Pick(row)
-        data = pick.vector(row.src[1] if len(row.src) > 1 else row.dst, file)
-        resource = pick.scalar("b128")
-        addresses = (("off", ""), ("v9", " offen"), ("v9", " idxen"), ("v[10:11]", " idxen offen"))
-        for (address, mode), soffset, offset in itertools.product(
-            addresses, ("0", "s13", "m0", "64", "1.0"), ("", " offset:4095")
-        ):
-            for cache in CACHE if soffset == "0" else ("", " sc0"):
-                operands = f"{address}, {resource}, {soffset}{mode}{offset}{cache}"
-                yield Line(row, f"{row.mnemonic} {data}, {operands}", required)
-                required = False
-                if file == "v":
-                    yield Line(row, f"{row.mnemonic} {operands} lds")
+        yield Line(row, join(row.mnemonic, *operands, constant))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-
 from tests.emulator.isa_run import LANES, State
 
-# First register of each kind of value; 64-bit kinds take pairs. Sources and the destination come from the same file.
+# First register of each kind of value; 64-bit kinds take pairs. The destination is in the same file.
 FILE = {"f32": 0, "f64": 4, "f16": 12, "bf16": 16, "b32": 20, "b64": 24}
 KIND = {
     **dict.fromkeys(("b32", "b16", "pk_b16", "mask"), "b32"),
@@ -22,19 +21,86 @@ KIND = {
 }
 VECTORS = 32
 F32 = (
-    *(0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 65504.0, 65536.0, 2147483520.0, 2147483648.0),
-    *(-2147483648.0, 4294967296.0, 1e38, -3.4e38, 1e-38, -1e-39, 1e-45, np.inf, -np.inf, np.nan, 0.1, 127.5, 255.7),
+    *(
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.7,
+        -3.7,
+        65504.0,
+        65536.0,
+        2147483520.0,
+        2147483648.0,
+    ),
+    *(
+        -2147483648.0,
+        4294967296.0,
+        1e38,
+        -3.4e38,
+        1e-38,
+        -1e-39,
+        1e-45,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0.1,
+        127.5,
+        255.7,
+    ),
 )
 F64 = (*F32, 1e300, -1e-310, 5e-324, 1.7e308, 2147483647.5, 4503599627370497.5)
-F16 = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 65504.0, 6.1e-5, 6e-8, -3e-6, np.inf, -np.inf, np.nan, 0.1, 300.0)
-INTS = (0, 1, 2, 31, 32, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10005, 0xFF80)
+F16 = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1.5,
+    2.5,
+    -2.5,
+    65504.0,
+    6.1e-5,
+    6e-8,
+    -3e-6,
+    np.inf,
+    -np.inf,
+    np.nan,
+    0.1,
+    300.0,
+)
+INTS = (
+    0,
+    1,
+    2,
+    31,
+    32,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    0x10005,
+    0xFF80,
+)
 
 
 def _mixed(rng: np.random.Generator, special: np.ndarray, random: np.ndarray) -> np.ndarray:
     return np.where(rng.random(random.shape) < 0.5, rng.choice(special, random.shape), random)
 
 
-def _floats(rng: np.random.Generator, dtype: type, special: tuple[float, ...], shape: tuple[int, ...]) -> np.ndarray:
+def _floats(
+    rng: np.random.Generator, dtype: type, special: tuple[float, ...], shape: tuple[int, ...]
+) -> np.ndarray:
     with np.errstate(all="ignore"):
         spread = rng.standard_normal(shape) * np.exp2(rng.integers(-20, 20, shape))
         return _mixed(rng, np.array(special).astype(dtype), spread.astype(dtype))
@@ -72,6 +138,8 @@ def states() -> tuple[State, ...]:
 def register(kind: str, place: int) -> int:
     """Number of the register that source `place` of a kind reads; place 3 is the destination."""
     name = KIND[kind]
-    if name == "pk_f32":  # two f32 in a pair: there are two aligned pairs, and the destination is one of integers
+    if (
+        name == "pk_f32"
+    ):  # two f32 in a pair: there are two aligned pairs, and the destination is one of integers
         return 30 if place == 3 else place % 2 * 2
     return FILE[name] + place * (2 if name in ("f64", "b64") else 1)

@@ -1,4 +1,4 @@
-"""What a memory instruction must do to memory and registers: AMD's pseudo-code on a byte array, lane after lane."""
+"""What a memory instruction must do: AMD's pseudo-code on a byte array, lane after lane."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.emulator import isa_oracle
 from tests.emulator.isa_oracle import same
 from tests.emulator.isa_run import LANES
 from tests.emulator.isa_table import REGISTERS, Row
-from tests.emulator.pcode import Memory
+from tests.emulator.pcode_operations import Memory
 from tests.emulator.pcode_values import V
 
 Registers = list[list[int]]  # [lane][register]
@@ -17,7 +17,7 @@ Registers = list[list[int]]  # [lane][register]
 
 @dataclass(slots=True)
 class Access:
-    """One instruction's operands: byte addresses per lane (or None, out of range), offset, data, old destination."""
+    """One instruction's operands: byte addresses per lane (None: out of range), offset, data, old result."""
 
     row: Row
     addresses: list[int | None]
@@ -88,7 +88,10 @@ def equal(row: Row, got: bytes, wanted: bytes) -> bool:
     if got == wanted:
         return True
     parts = range(0, len(got), size)
-    pairs = ((int.from_bytes(got[at : at + size], "little"), int.from_bytes(wanted[at : at + size], "little")) for at in parts)
+    pairs = (
+        (int.from_bytes(got[at : at + size], "little"), int.from_bytes(wanted[at : at + size], "little"))
+        for at in parts
+    )
     return all(same(kind, a, b) for a, b in pairs)
 
 

@@ -1,8 +1,7 @@
-"""Operand forms with an oracle: what neg, abs, op_sel, SDWA, constants and clamp make of a plain instruction."""
+"""Operand forms with an oracle: what neg, abs, op_sel, SDWA, constants and clamp change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.emulator import isa_oracle
@@ -10,7 +9,7 @@ from tests.emulator.isa_inputs import register
 from tests.emulator.isa_run import State
 from tests.emulator.isa_table import REGISTERS, Row
 from tests.emulator.isa_valu import Case, name
-from tests.emulator.pcode_values import IEEE, bits_of, float_of, is_nan, unsigned
+from tests.emulator.pcode_values import bits_of, float_of, is_nan, unsigned
 
 WIDTH = {"f32": 32, "f16": 16, "f64": 64, "b16": 16}
 SELECTS = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8)}
@@ -97,5 +96,3 @@ def plain_sources(row: Row) -> tuple[list[str], list[isa_oracle.Source]]:
     kinds = row.src[:2] if row.format == "vop2" and len(row.src) == 3 else row.src
     names = [name(kind, k) for k, kind in enumerate(kinds)]
     return names, [isa_oracle.vector(register(kind, k), REGISTERS[kind]) for k, kind in enumerate(kinds)]
-
-

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, Row
 from tests.emulator.pcode_program import Library
@@ -22,7 +21,8 @@ WIDTH = {"f64": 64, "b64": 64, "pk_f32": 64, "mask": 64}
 def library() -> Library:
     """The published pseudo-code, out of the package tinygrad."""
     module = pytest.importorskip(
-        "tinygrad.runtime.autogen.amd.cdna.str_pcode", reason="the pseudo-code comes from `pip install tinygrad`"
+        "tinygrad.runtime.autogen.amd.cdna.str_pcode",
+        reason="the pseudo-code comes from `pip install tinygrad`",
     )
     texts: dict[str, str] = {}
     for op, text in module.PCODE.items():
@@ -30,7 +30,7 @@ def library() -> Library:
         texts.setdefault(name, text)
     for suffix in ("read", "write"):
         texts[f"v_accvgpr_{suffix}_b32"] = "D0.b32 = S0.b32"
-    # The text asks whether an f32's reciprocal is a denormal f64, which none is; what matters is whether f32 holds it.
+    # The text asks whether an f32's reciprocal is a denormal f64, which none is; f32 is what matters.
     texts["v_div_scale_f32"] = texts["v_div_scale_f32"].replace(
         "1.0 / 64'F(S1.f32) == DENORM.f64", "1.0F / S1.f32 == DENORM.f32"
     )
@@ -69,7 +69,13 @@ class Expected:
 
 
 def lane_result(
-    row: Row, sources: list[Source], state: State, lane: int, old: int, target: str, extra: dict[str, V] | None = None
+    row: Row,
+    sources: list[Source],
+    state: State,
+    lane: int,
+    old: int,
+    target: str,
+    extra: dict[str, V] | None = None,
 ) -> Expected:
     """Run the pseudo-code of a row for one lane: D0, the carry or mask bit, and what it put into VCC."""
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Oracles of our own, in numpy, for instructions whose published text is silent, incomplete or imprecise: each says why.
+"""Oracles of our own where the published text is silent, incomplete or imprecise: each says why.
 
 An override maps source bits and the old destination to the result.
 """
@@ -10,8 +10,17 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-
-from tests.emulator.pcode_values import BF8, FP8, Small, bits_of, bits_of_exact, float_of, fused, signed, unsigned
+from tests.emulator.pcode_values import (
+    BF8,
+    FP8,
+    Small,
+    bits_of,
+    bits_of_exact,
+    float_of,
+    fused,
+    signed,
+    unsigned,
+)
 
 Override = Callable[[list[int], int], int]
 # Results within this many units in the last place: the hardware's transcendental units are approximations.
@@ -43,7 +52,7 @@ def _f32(function: Callable[[np.float64], np.float64]) -> Override:
 
 
 def _turns(function: Callable[[float], float], width: int) -> Override:
-    """Sine and cosine of turns. The text multiplies by 2 pi in the operand's precision, which loses the angle."""
+    """Sine and cosine of turns. The text multiplies by 2 pi in low precision, which loses the angle."""
 
     def run(sources: list[int], _: int) -> int:
         x = float_of(unsigned(sources[0], width), width)
@@ -80,7 +89,7 @@ def _fraction(width: int) -> Override:
 
 
 def _exponent(width: int, out: int) -> Override:
-    """Denormals have the exponent of their leading bit, and zero has 0; the text takes the raw exponent field."""
+    """Denormals have the exponent of their leading bit, zero has 0; the text takes the raw field."""
 
     def run(sources: list[int], _: int) -> int:
         x = float_of(unsigned(sources[0], width), width)
@@ -187,4 +196,3 @@ def overrides(target: str) -> dict[str, Override]:
         found[f"v_rndne_f{width}"] = _nearest(width)
         found[f"v_fract_f{width}"] = _fraction(width)
     return found
-

@@ -1,7 +1,7 @@
-"""Runs many short instruction sequences in one launch: each workgroup loads a state, runs one of them, stores the state.
+"""Runs many short instruction sequences in one launch, one a workgroup: load a state, run, store it.
 
-A state is `vectors` vector registers of 64 lanes, s0..s31, VCC, EXEC, M0 and SCC. Sequences may use nothing else but
-LDS, and memory whose address stands in a register; v200.. and s64.. belong to the harness.
+A state is vector registers of 64 lanes, s0..s31, VCC, EXEC, M0 and SCC. Sequences may use nothing else but
+LDS, and memory whose address is in a register; v200.. and s64.. belong to the harness.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-
 from tests.emulator import assembly
+
 from rocade_emulator import _native
 
 LANES = 64
 SCALARS = 40  # s0..s31, vcc, exec, m0, scc, two spare
 ALL_CHECKS = 0x3F
+MAX_REPORTS = 32
 
 
 @dataclass(slots=True)
@@ -46,7 +47,9 @@ class State:
         """The reverse of `words`."""
         v = words[:-LANES].reshape(-1, LANES, 4).transpose(0, 2, 1).reshape(-1, LANES)
         row = [int(x) for x in words[-LANES:]]
-        return cls(v, words[-LANES : -LANES + 32], row[32] | row[33] << 32, row[34] | row[35] << 32, row[36], row[37])
+        return cls(
+            v, words[-LANES : -LANES + 32], row[32] | row[33] << 32, row[34] | row[35] << 32, row[36], row[37]
+        )
 
 
 def _moves(kind: str, count: int, offset: int) -> list[str]:
@@ -177,28 +180,43 @@ def _launch(
     for k, (sequence, state) in enumerate(which):
         table[k, :3] = given[state].ctypes.data, out[k].ctypes.data, code.ctypes.data + int(entries[sequence])
     kernarg = np.array([table.ctypes.data], np.uint64)
-    lib, error = _native.library(), ctypes.create_string_buffer(1 << 14)
-    program, launch = ctypes.c_void_p(), ctypes.c_void_p()
-    size = len(text) - 4 * len(entries)
-    made = lib.emu_program_create(
-        assembly.NUMBER[target], code.ctypes.data, size, 0, ctypes.byref(program), error, len(error)
-    )
-    assert made == 0, error.value
+    lib, launch = _native.library(), ctypes.c_void_p()
+    program = _program(target, code, len(text) - 4 * len(entries))
     lib.emu_launch_create(program, ctypes.byref(launch))
-    for array, writable in [(given, False), (table, False), (kernarg, False), (out, True), *((m, True) for m in memory)]:
-        lib.emu_launch_add_range(launch, ctypes.byref(_range(array, writable)))
-    config = _native.ConfigStruct(
-        kernarg=kernarg.ctypes.data, entry=0, lds_bytes=private[0], scratch_bytes=private[1], vgprs=512, sgprs=104, accum_offset=256,
-        user_sgprs=4, workgroup_ids=1, checks=checks, quantum=1000, resident=1, threads=1, max_reports=32,
-    )  # fmt: skip
-    config.grid[:] = (len(which), 1, 1)
-    config.block[:] = (LANES, 1, 1)
+    ranges = [_range(array, False) for array in (given, table, kernarg)]
+    for known in (*ranges, *(_range(array, True) for array in (out, *memory))):
+        lib.emu_launch_add_range(launch, ctypes.byref(known))
     try:
-        assert lib.emu_launch_run(launch, ctypes.byref(config), error, len(error)) == 0, error.value.decode()
-        raw = (_native.ReportStruct * 32)()
-        count = min(lib.emu_launch_reports(launch, raw, 32), 32)
-        reports = [f"pc {r.pc:#x} lane {r.lane} {r.address:#x}: {r.text.decode()}" for r in raw[:count]]
+        reports = _reports(launch, _config(kernarg.ctypes.data, len(which), private, checks))
     finally:
         lib.emu_launch_destroy(launch)
         lib.emu_program_destroy(program)
     return Outcome([State.of(row) for row in out], reports)
+
+
+def _program(target: str, code: np.ndarray, size: int) -> ctypes.c_void_p:
+    error, program = ctypes.create_string_buffer(1 << 12), ctypes.c_void_p()
+    number, at = assembly.NUMBER[target], code.ctypes.data
+    made = _native.library().emu_program_create(number, at, size, 0, ctypes.byref(program), error, len(error))
+    assert made == 0, error.value
+    return program
+
+
+def _config(kernarg: int, groups: int, private: tuple[int, int], checks: int) -> _native.ConfigStruct:
+    config = _native.ConfigStruct(kernarg=kernarg, entry=0, vgprs=512, sgprs=104, accum_offset=256)
+    config.lds_bytes, config.scratch_bytes = private
+    config.user_sgprs, config.workgroup_ids = 4, 1  # the kernel argument pointer, and x
+    config.checks, config.quantum, config.resident, config.threads = checks, 1000, 1, 1
+    config.max_reports = MAX_REPORTS
+    config.grid[:] = (groups, 1, 1)
+    config.block[:] = (LANES, 1, 1)
+    return config
+
+
+def _reports(launch: ctypes.c_void_p, config: _native.ConfigStruct) -> list[str]:
+    """Run to the end; what the checks found."""
+    lib, error = _native.library(), ctypes.create_string_buffer(1 << 14)
+    assert lib.emu_launch_run(launch, ctypes.byref(config), error, len(error)) == 0, error.value.decode()
+    raw = (_native.ReportStruct * MAX_REPORTS)()
+    count = min(lib.emu_launch_reports(launch, raw, MAX_REPORTS), MAX_REPORTS)
+    return [f"pc {r.pc:#x} lane {r.lane} {r.address:#x}: {r.text.decode()}" for r in raw[:count]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.emulator import isa_valu
 from tests.emulator.isa_table import Row, rows_of
 
-# Rows whose operands are not plain vector registers: tests/emulator/test_ops_cross_lane.py and others run them.
+# Rows whose operands are not plain vector registers: test_ops_cross_lane.py and others run them.
 ELSEWHERE = {
     "v_nop",
     "v_readfirstlane_b32",
@@ -25,7 +25,9 @@ ELSEWHERE = {
 def plain_rows(target: str, *formats: str) -> list[Row]:
     """Rows of some formats that the plain test runs."""
     return [
-        row for row in rows_of(target, *formats) if row.mnemonic not in ELSEWHERE and "scalef32" not in row.mnemonic
+        row
+        for row in rows_of(target, *formats)
+        if row.mnemonic not in ELSEWHERE and "scalef32" not in row.mnemonic
     ]
 
 

@@ -8,8 +8,44 @@ from dataclasses import dataclass
 
 from rocade_emulator import _native
 
-FORMATS = "sop1 sop2 sopk sopc sopp smem vop1 vop2 vopc vop3 vop3p mfma ds flat mubuf".split()
-TYPES = "none b32 f32 b16 f16 bf16 b64 f64 pk_b16 pk_f16 pk_f32 mask b96 b128 b256 b512 b1024 b192 half".split()
+FORMATS = [
+    "sop1",
+    "sop2",
+    "sopk",
+    "sopc",
+    "sopp",
+    "smem",
+    "vop1",
+    "vop2",
+    "vopc",
+    "vop3",
+    "vop3p",
+    "mfma",
+    "ds",
+    "flat",
+    "mubuf",
+]
+TYPES = [
+    "none",
+    "b32",
+    "f32",
+    "b16",
+    "f16",
+    "bf16",
+    "b64",
+    "f64",
+    "pk_b16",
+    "pk_f16",
+    "pk_f32",
+    "mask",
+    "b96",
+    "b128",
+    "b256",
+    "b512",
+    "b1024",
+    "b192",
+    "half",
+]
 REGISTERS = {
     **dict.fromkeys(TYPES, 1),
     **dict.fromkeys(("b64", "f64", "pk_f32", "mask"), 2),

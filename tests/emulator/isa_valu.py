@@ -1,22 +1,24 @@
-"""Runs the plain form of vector instructions and compares with the oracle: shared by the test files of the formats."""
+"""Runs the plain form of vector instructions and compares with the oracle, for every format's test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.emulator import isa_oracle
-from tests.emulator import isa_run
+from tests.emulator import isa_oracle, isa_run
 from tests.emulator.isa_inputs import register, states
+from tests.emulator.isa_overrides import ABSOLUTE, ULPS, overrides
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, Row
-from tests.emulator.isa_overrides import ABSOLUTE, ULPS, overrides
 from tests.emulator.pcode_values import V
 
-
-# v_div_scale: the text leaves out that an unscaled result is the first operand, and writes VCC as if for one lane.
+# v_div_scale: the text leaves out that an unscaled result is the first operand; it writes VCC for one lane.
 STARTS_FROM_SOURCE = {"v_div_scale_f32", "v_div_scale_f64"}
-COMPARED_AS = {"v_cvt_pk_bf16_f32": "pk_bf16", "v_fma_mixlo_f16": "pk_f16", "v_fma_mixhi_f16": "pk_f16"}  # where a NaN may have any payload, though the row says bits
+COMPARED_AS = {
+    "v_cvt_pk_bf16_f32": "pk_bf16",
+    "v_fma_mixlo_f16": "pk_f16",
+    "v_fma_mixhi_f16": "pk_f16",
+}  # where a NaN may have any payload, though the row says bits
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ def check(
     target: str,
     cases: Iterable[Case],
 ) -> int:
-    """Run all cases on all start states; fails with every difference. Returns how many instructions agreed."""
+    """Run all cases on all start states; fails with all differences. Returns how many instructions ran."""
     cases = list(cases)
     inputs = states()
     which = [(k, s) for k in range(len(cases)) for s in range(len(inputs))]
@@ -79,9 +81,7 @@ def check(
     return len({case.row.mnemonic for case in cases})
 
 
-def _differences(
-    case: Case, before: State, after: State, target: str
-) -> list[str]:
+def _differences(case: Case, before: State, after: State, target: str) -> list[str]:
     ulps, override = ULPS.get(case.row.mnemonic, 0), overrides(target).get(case.row.mnemonic)
     kind = COMPARED_AS.get(case.row.mnemonic, case.row.dst)
     found: list[str] = []
@@ -105,9 +105,13 @@ def _differences(
             elif case.row.mnemonic in STARTS_FROM_SOURCE:
                 bit = run.mask & 1
         carries |= bit << lane
-        if dst and not isa_oracle.same(kind, dst(after, lane), wanted, ulps, ABSOLUTE.get(case.row.mnemonic, 0.0)):
+        if dst and not isa_oracle.same(
+            kind, dst(after, lane), wanted, ulps, ABSOLUTE.get(case.row.mnemonic, 0.0)
+        ):
             shown = ", ".join(f"{x:#x}" for x in sources)
-            found.append(f"lane {lane}: {shown} old {old:#x} gave {dst(after, lane):#x}, expected {wanted:#x}")
+            found.append(
+                f"lane {lane}: {shown} old {old:#x} gave {dst(after, lane):#x}, expected {wanted:#x}"
+            )
     if "mask" in (case.row.dst, case.row.dst2) and after.vcc != carries:
         found.append(f"mask {after.vcc:#x}, expected {carries:#x}")
     if case.row.mnemonic.startswith("v_cmpx") and after.exec != carries:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-
 from tests.emulator.pcode_values import (
     BF6,
     BF8,
@@ -28,6 +27,12 @@ from tests.emulator.pcode_values import (
     signed,
     unsigned,
 )
+
+
+class HasValues(Protocol):
+    """The running program."""
+
+    values: dict[str, Any]
 
 
 def _float(v: V) -> float:
@@ -117,7 +122,7 @@ def _frexp_mantissa(v: V) -> V:
 
 
 def _rounded(f: Callable[[float], float]) -> Callable[[Any, V], V]:
-    def run(_: Any, v: V) -> V:
+    def run(_: object, v: V) -> V:
         x = _float(v)
         return v if not math.isfinite(x) or x == 0 else _like(v, math.copysign(float(f(x)), x))
 
@@ -125,7 +130,7 @@ def _rounded(f: Callable[[float], float]) -> Callable[[Any, V], V]:
 
 
 def _numpy(f: Callable[[Any], Any]) -> Callable[[Any, V], V]:
-    def run(_: Any, v: V) -> V:
+    def run(_: object, v: V) -> V:
         with np.errstate(all="ignore"):
             return _like(v, float(f(np.float64(_float(v)))))
 
@@ -133,20 +138,20 @@ def _numpy(f: Callable[[Any], Any]) -> Callable[[Any, V], V]:
 
 
 def _turns(f: Callable[[float], float]) -> Callable[[Any, V], V]:
-    """Sine or cosine; the argument was multiplied by 2 pi in low precision, so tests give their own oracle for large ones."""
+    """Sine or cosine of radians."""
 
-    def run(_: Any, v: V) -> V:
+    def run(_: object, v: V) -> V:
         x = _float(v)
         return _like(v, f(x) if math.isfinite(x) else math.nan)
 
     return run
 
 
-def _fma(_: Any, a: V, b: V, c: V) -> V:
+def _fma(_: object, a: V, b: V, c: V) -> V:
     return V("f", a.width, fused(_float(a), _float(b), _float(c), a.width))
 
 
-def _ldexp(_: Any, v: V, n: V) -> V:
+def _ldexp(_: object, v: V, n: V) -> V:
     x, power = _float(v), signed(n.bits, n.width) if n.kind == "i" else n.bits
     if not math.isfinite(x) or x == 0:
         return v
@@ -155,32 +160,32 @@ def _ldexp(_: Any, v: V, n: V) -> V:
     return V("f", v.width, bits_of_exact(Fraction(x) * Fraction(2) ** max(min(power, 5000), -5000), v.width))
 
 
-def _pow(_: Any, a: V, b: V) -> V:
+def _pow(_: object, a: V, b: V) -> V:
     with np.errstate(all="ignore"):
         return _like(b, float(np.float64(_float(a)) ** np.float64(_float(b))))
 
 
-def _quiet(_: Any, v: V) -> V:
+def _quiet(_: object, v: V) -> V:
     return V("f", v.width, v.bits | 1 << (IEEE[v.width][0] - 1))
 
 
-def _sign_extended(_: Any, v: V, count: V | None = None) -> V:
+def _sign_extended(_: object, v: V, count: V | None = None) -> V:
     width = v.width if count is None else count.bits
     if count is not None:
         return V("i", v.width, unsigned(signed(v.bits, width), v.width) if width else 0)
     return V("i", 64, unsigned(signed(v.bits, width), 64))
 
 
-def _denormal(_: Any, v: V) -> V:
+def _denormal(_: object, v: V) -> V:
     x = _float(v)
     return _flag(x != 0 and _exponent(v).bits == 0 and not is_nan(v.bits, v.width))
 
 
-def _abs(_: Any, v: V) -> V:
+def _abs(_: object, v: V) -> V:
     return V("f", v.width, unsigned(v.bits, v.width - 1))
 
 
-def _to_half(m: Any, v: V) -> V:
+def _to_half(m: HasValues, v: V) -> V:
     """f32 to f16 in the rounding mode that the program set."""
     x = _float(v)
     bits = bits_of(x, 16)
@@ -189,7 +194,7 @@ def _to_half(m: Any, v: V) -> V:
     return V("f", 16, bits)
 
 
-def _address(m: Any, base: V, *offsets: V) -> V:
+def _address(m: HasValues, base: V, *offsets: V) -> V:
     """Calc...Addr. Literal zeros in place of the offsets mean that the text adds the offset itself."""
     own = all(o.bits == 0 and o.kind == "b" and o.width == 32 for o in offsets)
     return base if own else V("u", 64, base.bits + m.values["OFFSET"].bits)
@@ -200,7 +205,9 @@ FUNCTIONS: dict[str, Any] = {
     "f32_to_f16": _to_half,
     "floor": _rounded(math.floor),
     "trunc": _rounded(math.trunc),
-    "fract": lambda _, v: _like(v, _float(v) - math.floor(_float(v)) if math.isfinite(_float(v)) else math.nan),
+    "fract": lambda _, v: _like(
+        v, _float(v) - math.floor(_float(v)) if math.isfinite(_float(v)) else math.nan
+    ),
     "isEven": lambda _, v: _flag(math.isfinite(_float(v)) and _float(v) % 2 == 0),
     "sqrt": _numpy(np.sqrt),
     "log2": _numpy(np.log2),

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tests.emulator.pcode import Machine, Parser, PcodeError, V, binary, cast, lines_of, make, number, tokens_of, type_of, unsigned
+from tests.emulator.pcode import Machine, Parser, lines_of, tokens_of
+from tests.emulator.pcode_operations import PcodeError, binary, cast, make, number, type_of
+from tests.emulator.pcode_values import Number, V, is_nan, unsigned
 
 Statement = Callable[[Machine], str]  # returns "" or "break" or "return"
 CONSTANTS = {
@@ -16,7 +18,10 @@ CONSTANTS = {
     "PI": V("f", 64, 0x400921FB54442D18),
     "POSITIVE_ZERO": V("Z", 64, 0),
     "NEGATIVE_ZERO": V("Z", 64, 1),
-    **{name: V("n", 0, code) for code, name in enumerate("BYTE0 BYTE1 BYTE2 BYTE3 WORD0 WORD1 DWORD".split())},
+    **{
+        name: V("n", 0, code)
+        for code, name in enumerate(["BYTE0", "BYTE1", "BYTE2", "BYTE3", "WORD0", "WORD1", "DWORD"])
+    },
     "ROUND_NEAREST_EVEN": V("n", 0, 0),
     "ROUND_TOWARD_ZERO": V("n", 0, 3),
     "ROUND_MODE": V("n", 0, 0),
@@ -69,7 +74,7 @@ class Compiler:
         return found
 
     def conditional(self, words: list[str]) -> Statement:
-        """if / elsif / else / endif."""
+        """If / elsif / else / endif."""
         arms: list[tuple[Callable[[Machine], Any] | None, list[Statement]]] = []
         while True:
             condition = self.expression(words[1:-1]) if words[0] != "else" else None
@@ -88,7 +93,7 @@ class Compiler:
         return run
 
     def loop(self, words: list[str]) -> Statement:
-        """for name in first : last do."""
+        """For name in first : last do."""
         name, colon = words[1], words.index(":")
         first, last = self.expression(words[3:colon]), self.expression(words[colon + 1 : -1])
         body = self.block("endfor")
@@ -107,7 +112,7 @@ class Compiler:
         return run
 
     def declaration(self, words: list[str]) -> Statement:
-        """declare name : 32'B, or an array of such."""
+        """Declare name : 32'B, or an array of such."""
         name = words[1]
         if "[" in words:
             count = int(words[words.index("[") + 1])
@@ -126,7 +131,7 @@ class Compiler:
         return scalar
 
     def returning(self, words: list[str]) -> Statement:
-        """return expression."""
+        """Return expression."""
         value = self.expression(words)
 
         def run(m: Machine) -> str:
@@ -136,7 +141,7 @@ class Compiler:
         return run
 
     def local_function(self, words: list[str]) -> Statement:
-        """name = lambda(arguments) ( ... )."""
+        """Name = lambda(arguments) ( ... )."""
         name = words[0]
         close = words.index(")")
         arguments = [w for w in words[4:close] if w != ","]
@@ -151,7 +156,7 @@ class Compiler:
 
         def call(m: Machine, *values: V) -> V:
             local = Machine(dict(zip(arguments, values, strict=True)), m.target)
-            local.values.update({k: v for k, v in CONSTANTS.items()})
+            local.values.update(CONSTANTS)
             execute(body, local)
             return local.values["return"]
 
@@ -159,15 +164,14 @@ class Compiler:
         return lambda m: ""
 
     def assignment(self, words: list[str]) -> Statement:
-        """target = expression, += and -=; several targets may be chained."""
+        """Target = expression, += and -=; several targets may be chained."""
         depth, operators = 0, []
         for k, word in enumerate(words):
             depth += (word in "([{") - (word in ")]}")
             if depth == 0 and word in ("=", "+=", "-="):
                 operators.append(k)
         if not operators:
-            value = self.expression(words)
-            return lambda m: "" if value(m) else ""
+            return lambda m: ""  # an expression alone does nothing
         value = self.expression(words[operators[-1] + 1 :])
         starts = [0, *(k + 1 for k in operators[:-1])]
         targets = [target_of(words[a:b], self) for a, b in zip(starts, operators, strict=True)]
@@ -192,7 +196,11 @@ def target_of(words: list[str], compiler: Compiler) -> Callable[[Machine, V], No
         comma = words.index(",")
         high, low = target_of(words[1:comma], compiler), target_of(words[comma + 1 : -1], compiler)
         width = type_of(words[-2])[1]
-        return lambda m, v: (low(m, V("b", width, unsigned(v.bits, width))), high(m, V("b", 1, v.bits >> width & 1)), None)[2]
+        return lambda m, v: (
+            low(m, V("b", width, unsigned(v.bits, width))),
+            high(m, V("b", 1, v.bits >> width & 1)),
+            None,
+        )[2]
     name, accessors, at = words[0], [], 1
     while at < len(words):
         if words[at] == ".":
@@ -215,7 +223,11 @@ def _store(name: str, accessors: list[Any], m: Machine, v: V) -> None:
     if types:
         kind, width = types[-1]
         if v.kind != kind and v.kind in "fgn":
-            v = cast(kind, width, v) if v.kind != "f" or kind in "fg" else V(kind, width, unsigned(v.bits, width))
+            v = (
+                cast(kind, width, v)
+                if v.kind != "f" or kind in "fg"
+                else V(kind, width, unsigned(v.bits, width))
+            )
         v = V(kind, width, unsigned(v.bits if v.kind != "i" else number(v), width))
     if name == "MEM":
         return m.values["MEM"].write(number(subscripts[0][0](m)), v)
@@ -234,7 +246,7 @@ def _store(name: str, accessors: list[Any], m: Machine, v: V) -> None:
     return None
 
 
-def _bounds(m: Machine, subscript: Any) -> tuple[int, int]:
+def _bounds(m: Machine, subscript: tuple[Any, Any, bool]) -> tuple[int, int]:
     first, last, length = subscript
     a = number(first(m))
     if last is None:
@@ -273,7 +285,7 @@ class Library:
         """The statements of an instruction."""
         return Compiler(lines_of(self.texts[mnemonic]), _Calls(self)).block()
 
-    def run(self, mnemonic: str, values: dict[str, Any], target: str, lanes: Any = None) -> dict[str, Any]:
+    def run(self, mnemonic: str, values: dict[str, Any], target: str, lanes: Number = None) -> dict[str, Any]:
         """Run on named values; returns them with what was written."""
         m = Machine({**CONSTANTS, **values}, target, lanes)
         execute(self.compiled(mnemonic), m)
@@ -290,7 +302,7 @@ class _Calls(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self.library.texts or name in _MINIMUM
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> Callable[..., V]:
         if name in _MINIMUM:
             return functools.partial(_minimum, name)
 
@@ -307,8 +319,6 @@ _MINIMUM = ("v_minimum_f32", "v_maximum_f32", "v_minimum3_f16", "v_maximum3_f16"
 
 def _minimum(name: str, _: Machine, *values: V) -> V:
     """IEEE-754-2019 minimum and maximum, which the published text names without spelling them out."""
-    from tests.emulator.pcode_values import is_nan
-
     for v in values:
         if is_nan(v.bits, v.width):
             return V("f", v.width, v.bits | 1 << (v.width - 10 if v.width == 32 else 9))

@@ -1,4 +1,4 @@
-"""Typed bit patterns and the numeric functions that AMD's pseudo-code computes with. Independent of the emulator."""
+"""Typed bit patterns, and exact conversions between numbers and them. Independent of the emulator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+
+Number = Any  # int or float, as Python computes with them
 
 # Width in bits: (mantissa bits, exponent bias, exponent bits)
 IEEE = {16: (10, 15, 5), 32: (23, 127, 8), 64: (52, 1023, 11)}
@@ -15,7 +18,7 @@ IEEE = {16: (10, 15, 5), 32: (23, 127, 8), 64: (52, 1023, 11)}
 
 @dataclass(frozen=True, slots=True)
 class V:
-    """A value: kind u(nsigned), i(nteger), f(loat), b(its), g (bfloat16), p (fp8), q (bf8) or n (an untyped number)."""
+    """A value: kind u(nsigned), i(nteger), f(loat), b(its), g (bfloat16), p (fp8), q (bf8), n (a number)."""
 
     kind: str
     width: int
@@ -71,7 +74,7 @@ def bits_of_exact(x: Fraction, width: int, negative_zero: bool = False) -> int:
 
 
 def fused(a: float, b: float, c: float, width: int) -> int:
-    """a * b + c rounded once."""
+    """A * b + c rounded once."""
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         with np.errstate(all="ignore"):
             return bits_of(float(np.float64(a) * np.float64(b) + np.float64(c)), width)
@@ -109,7 +112,7 @@ def bits_of_brain(x: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A float format of 4 to 8 bits. `infinity`: the top exponent is IEEE's; `single_nan`: 0x80 is the NaN (FNUZ)."""
+    """A float format of 4 to 8 bits. `infinity`: a top exponent as in IEEE; `single_nan`: 0x80 is NaN."""
 
     mantissa: int
     exponents: int

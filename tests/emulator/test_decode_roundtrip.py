@@ -1,4 +1,4 @@
-"""Decoding against an assembler: every row, every operand form; our text of it assembles to the same bytes."""
+"""Decoding against an assembler: every row and operand form; our text assembles to the same bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections import Counter
 
 import pytest
-
 from tests.emulator import assembly
-from tests.emulator.isa_forms import Line, lines_of
+from tests.emulator.isa_forms import lines_of
+from tests.emulator.isa_operands import Line
 from tests.emulator.isa_table import TARGETS, rows, rows_of
 
 # What an assembler accepts and this decoder refuses on purpose: an error that names the field, never a guess.
@@ -17,7 +17,8 @@ REFUSED = {
     "mfma": r"unsupported (cbsz|abid|blgp)",
     "vopc": r"clamp on an integer result",
     "vop1": r"clamp on an integer result|omod, which has no effect|unsupported operand",
-    "vop2": r"clamp on an integer result|omod, which has no effect|float modifier on an integer source|no such scalar register",
+    "vop2": r"clamp on an integer result|omod, which has no effect|float modifier on an integer source|"
+    r"no such scalar register",
     "vop3": r"clamp on an integer result|omod, which has no effect|op_sel on a 32-bit (source|destination)|"
     r"float modifier on an integer source",
     "vop3p": r"clamp on a packed integer result",
@@ -92,14 +93,18 @@ def test_text_assembles_to_the_same_bytes(target: str) -> None:
     bad = assembly.refused([got[0] for _, _, got in pairs], target)
     assert [f"{pairs[k][0].text} became {pairs[k][2][0]}: {error}" for k, error in bad.items()][:20] == []
     again = assembly.encode([got[0] for _, _, got in pairs], target)
-    wrong = [f"{line.text} became {got[0]}" for (line, raw, got), new in zip(pairs, again, strict=True) if raw != new]
+    wrong = [
+        f"{line.text} became {got[0]}"
+        for (line, raw, got), new in zip(pairs, again, strict=True)
+        if raw != new
+    ]
     assert wrong[:20] == []
     assert len(pairs) > 30_000
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unknown_encodings_are_errors_that_name_the_place(target: str) -> None:
-    """Opcodes that no row has, and operand codes that no register has, are refused with their offset and words."""
+    """Opcodes and operand codes that nothing has are refused, with their offset and words."""
     words = {
         0xBEFF_FF00: "opcode",  # SOP1 opcode 255
         0x7E02_02EF: "operand code 239",
@@ -108,7 +113,9 @@ def test_unknown_encodings_are_errors_that_name_the_place(target: str) -> None:
         0xC800_0000: "no encoding",
     }
     for word, reason in words.items():
-        error = assembly.decode_error((0xBF800000).to_bytes(4, "little") + word.to_bytes(4, "little") * 2, target)
+        error = assembly.decode_error(
+            (0xBF800000).to_bytes(4, "little") + word.to_bytes(4, "little") * 2, target
+        )
         assert error.startswith("pc 0x4: "), error
         assert reason in error
         assert f"{word:08x}" in error

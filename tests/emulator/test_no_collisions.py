@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from tests.emulator.isa_table import TARGETS, rows, rows_of
 
 
@@ -36,5 +35,7 @@ def test_a_row_for_each_target_is_a_real_difference() -> None:
 
 def test_vop3_spaces_do_not_overlap() -> None:
     """VOPC, VOP2 and VOP1 rows fit the ranges that their 64-bit forms have; VOP3 rows stay out of them."""
-    ranges = {"vopc": range(0, 256), "vop2": range(0, 64), "vop1": range(0, 128), "vop3": range(448, 1024)}
-    assert [row.mnemonic for row in rows() if row.format in ranges and row.opcode not in ranges[row.format]] == []
+    ranges = {"vopc": range(256), "vop2": range(64), "vop1": range(128), "vop3": range(448, 1024)}
+    assert [
+        row.mnemonic for row in rows() if row.format in ranges and row.opcode not in ranges[row.format]
+    ] == []

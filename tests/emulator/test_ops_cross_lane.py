@@ -1,10 +1,9 @@
-"""Instructions that move data between lanes, against numpy: lane reads, swaps, permutes, transposing reads, DPP rows."""
+"""Instructions that move data between lanes, against numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.emulator import isa_run
 from tests.emulator.isa_inputs import states
 from tests.emulator.isa_run import LANES, State
@@ -36,7 +35,7 @@ def active(mask: int) -> np.ndarray:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mask", [FULL, SOME, 1 << 63])
 def test_lane_reads_and_writes(target: str, mask: int) -> None:
-    """readfirstlane takes the first active lane; readlane and writelane ignore EXEC and wrap the lane number."""
+    """The first active lane is read; readlane and writelane ignore EXEC and wrap the lane number."""
     state = start(mask)
     state.s[10] = 64 + 17
     text = "\n".join(
@@ -61,7 +60,9 @@ def test_lane_reads_and_writes(target: str, mask: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_readfirstlane_without_lanes(target: str) -> None:
     """With no lane active, lane 0 is read."""
-    after = run_one(target, "s_mov_b64 exec, 0\nv_readfirstlane_b32 s4, v3\ns_mov_b64 exec, -1", state := start())
+    after = run_one(
+        target, "s_mov_b64 exec, 0\nv_readfirstlane_b32 s4, v3\ns_mov_b64 exec, -1", state := start()
+    )
     assert after.s[4] == state.v[3, 0]
 
 
@@ -74,7 +75,9 @@ def test_swap(target: str) -> None:
     assert (after.v[3] == np.where(on, state.v[2], state.v[3])).all()
 
 
-@pytest.mark.parametrize(("text", "half"), [("v_permlane16_swap_b32 v2, v3", 16), ("v_permlane32_swap_b32 v2, v3", 32)])
+@pytest.mark.parametrize(
+    ("text", "half"), [("v_permlane16_swap_b32 v2, v3", 16), ("v_permlane32_swap_b32 v2, v3", 32)]
+)
 def test_permlane_swaps(text: str, half: int) -> None:
     """The high half of each block of the first register is exchanged with the low half of the second's."""
     state = start()
@@ -88,9 +91,11 @@ def test_permlane_swaps(text: str, half: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mask", [FULL, SOME])
 def test_permute_and_bpermute(target: str, mask: int) -> None:
-    """Pushing: the highest lane wins, others get 0. Pulling: inactive lanes give 0. The offset is added to addresses."""
+    """Pushing: the highest lane wins, others get 0. Pulling: inactive lanes give 0. Offsets are added."""
     state, on = start(mask, 3), active(mask)
-    after = run_one(target, "ds_permute_b32 v8, v2, v3 offset:20\nds_bpermute_b32 v9, v2, v3 offset:20", state)
+    after = run_one(
+        target, "ds_permute_b32 v8, v2, v3 offset:20\nds_bpermute_b32 v9, v2, v3 offset:20", state
+    )
     to = (state.v[2] + np.uint32(20)) // 4 % 64
     pushed = np.zeros(LANES, np.uint32)
     for lane in np.nonzero(on)[0]:
@@ -115,18 +120,22 @@ def test_swizzle(target: str, mask: int, pattern: int) -> None:
     assert (after.v[8] == np.where(on, np.where(on[source], state.v[3][source], 0), state.v[8])).all()
 
 
-@pytest.mark.parametrize(("bits", "mnemonic"), [(16, "ds_read_b64_tr_b16"), (8, "ds_read_b64_tr_b8"), (4, "ds_read_b64_tr_b4")])
+@pytest.mark.parametrize(
+    ("bits", "mnemonic"), [(16, "ds_read_b64_tr_b16"), (8, "ds_read_b64_tr_b8"), (4, "ds_read_b64_tr_b4")]
+)
 def test_transposing_reads(bits: int, mnemonic: str) -> None:
     """16 lanes read a matrix of 16 columns row by row; each gets one column."""
     state = start(seed=5)
     state.v[0] = np.arange(LANES) * 8
     text = f"ds_write_b64 v0, v[4:5]\ns_waitcnt lgkmcnt(0)\n{mnemonic} v[8:9], v0"
     after = run_one("gfx950", text, state, lds_bytes=512)
-    raw = np.ascontiguousarray(state.v[4:6].T).view(np.uint8).reshape(4, -1)  # 128 bytes of each block of 16 lanes
+    raw = (
+        np.ascontiguousarray(state.v[4:6].T).view(np.uint8).reshape(4, -1)
+    )  # 128 bytes of each block of 16 lanes
     elements = np.unpackbits(raw, axis=1, bitorder="little").reshape(4, -1, bits)
     columns = elements.reshape(4, -1, 16, bits).transpose(0, 2, 1, 3).reshape(LANES, 64)
     wanted = np.packbits(columns, axis=1, bitorder="little").view(np.uint32)
-    assert (after.v[8:10].T == wanted).all()
+    assert (wanted == after.v[8:10].T).all()
 
 
 def _dpp_source(control: str) -> np.ndarray:
@@ -164,8 +173,24 @@ def _dpp_source(control: str) -> np.ndarray:
 
 
 DPP = (
-    *("quad_perm:[3,0,1,2]", "quad_perm:[1,1,0,2]", "row_shl:1", "row_shl:15", "row_shr:1", "row_shr:7", "row_ror:3"),
-    *("wave_shl:1", "wave_shr:1", "wave_rol:1", "wave_ror:1", "row_mirror", "row_half_mirror", "row_bcast:15"),
+    *(
+        "quad_perm:[3,0,1,2]",
+        "quad_perm:[1,1,0,2]",
+        "row_shl:1",
+        "row_shl:15",
+        "row_shr:1",
+        "row_shr:7",
+        "row_ror:3",
+    ),
+    *(
+        "wave_shl:1",
+        "wave_shr:1",
+        "wave_rol:1",
+        "wave_ror:1",
+        "row_mirror",
+        "row_half_mirror",
+        "row_bcast:15",
+    ),
     *("row_bcast:31", "row_newbcast:0", "row_newbcast:11"),
 )
 MASKS = ((15, 15, ""), (15, 15, " bound_ctrl:0"), (5, 15, ""), (15, 9, " bound_ctrl:0"), (10, 6, ""))
@@ -174,7 +199,7 @@ MASKS = ((15, 15, ""), (15, 15, " bound_ctrl:0"), (5, 15, ""), (15, 9, " bound_c
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mask", [FULL, SOME])
 def test_dpp_controls(target: str, mask: int) -> None:
-    """v_add_u32 and v_mov_b32 with each control, row and bank masks, and bound_ctrl; inactive lanes give nothing."""
+    """Each control, with row and bank masks and bound_ctrl; inactive lanes give nothing."""
     state, on = start(mask, 6), active(mask)
     forms = [(c, *m) for c in DPP for m in MASKS]
     tails = [f"{c} row_mask:{rows:#x} bank_mask:{banks:#x}{bound}" for c, rows, banks, bound in forms]
@@ -189,7 +214,12 @@ def test_dpp_controls(target: str, mask: int) -> None:
         written = on & enabled & (valid | bool(bound))
         moved = np.where(valid, state.v[2][np.maximum(source, 0)], np.uint32(0))
         assert (after.v[9] == np.where(written, moved, state.v[9])).all(), (control, rows, banks, bound)
-        assert (after.v[8] == np.where(written, moved + state.v[3], state.v[8])).all(), (control, rows, banks, bound)
+        assert (after.v[8] == np.where(written, moved + state.v[3], state.v[8])).all(), (
+            control,
+            rows,
+            banks,
+            bound,
+        )
 
 
 @pytest.mark.parametrize("target", TARGETS)

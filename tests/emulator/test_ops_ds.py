@@ -1,4 +1,4 @@
-"""Every LDS instruction against AMD's pseudo-code: destination, all of LDS afterwards, some lanes and all of them."""
+"""Every LDS instruction against AMD's pseudo-code: destination and all of LDS afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
 from tests.emulator import isa_memory, isa_run
 from tests.emulator.isa_inputs import states
 from tests.emulator.isa_run import LANES, State
@@ -39,7 +38,9 @@ def _range(first: int, kind: str) -> str:
 
 def element_bytes(mnemonic: str) -> int:
     """Bytes of one element; addresses are multiples of it."""
-    bits = re.findall(r"[a-z](\d+)", mnemonic.removesuffix("_d16").removesuffix("_d16_hi").removesuffix("_hi"))
+    bits = re.findall(
+        r"[a-z](\d+)", mnemonic.removesuffix("_d16").removesuffix("_d16_hi").removesuffix("_hi")
+    )
     return 4 if "pk_" in mnemonic else {8: 1, 16: 2, 64: 8, 96: 4, 128: 8}.get(int(bits[-1]), 4)
 
 
@@ -57,42 +58,47 @@ def _offset(row: Row, rng: random.Random) -> tuple[int, str]:
     return offset, f" offset:{offset}" if offset else ""
 
 
-def _case(row: Row, k: int) -> Case:
-    rng = random.Random(zlib.crc32(row.mnemonic.encode()) + k)
-    state = states()[k % 3]
-    v, s = state.v.copy(), state.s.copy()
-    floats = row.mnemonic.endswith(("f32", "f64"))
-    if floats:
-        v[DATA : DATA + 16] = states()[k % 3].v[[0, 1, 2, 0] * 4 if "f32" in row.mnemonic else [4, 5, 6, 7] * 4]
+def _values(row: Row, k: int) -> np.ndarray:
+    """Registers with data, old destination and the content of LDS, of the instruction's type."""
+    first, second, third = (states()[(k + n) % 3].v for n in range(3))
+    v = first.copy()
+    pool = third[20:24]
+    if row.mnemonic.endswith(("f32", "f64")):
+        kind = slice(0, 4) if "f32" in row.mnemonic else slice(4, 8)
+        v[DATA : DATA + 16] = np.tile(first[kind], (4, 1))
+        pool = third[kind]
     else:
-        v[DATA : DATA + 12] = states()[(k + 1) % 3].v[[20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31]]
-    source = states()[(k + 2) % 3].v
-    pool = source[[0, 1, 2, 3]] if "f32" in row.mnemonic else source[[4, 5, 6, 7]] if floats else source[20:24]
+        v[DATA : DATA + 12] = second[20:32]
     v[FILL : FILL + 16] = np.concatenate([np.roll(pool, q, axis=1) for q in range(4)])
     if "cmpst" in row.mnemonic:  # let half of the lanes find what they compare with
         v[FILL : FILL + 16] = v[[DATA, DATA + 1] * 8]
-    step = 8 if k % 2 else 16  # lanes share an address in one run
-    lane = np.arange(LANES)
-    v[ADDRESS] = (lane * 37 % 64 if step == 16 else lane // 2) * step + element_bytes(row.mnemonic) * (k % 2)
+    return v
+
+
+def _addresses(row: Row, k: int) -> np.ndarray:
+    """Scattered, or shared by two lanes in every other run; far apart where there are two in one."""
+    lane, size = np.arange(LANES), element_bytes(row.mnemonic)
     if has_two_addresses(row):
-        v[ADDRESS] = lane * element_bytes(row.mnemonic)
-    v[LANE16] = lane * 16
+        return lane * size
+    return lane // 2 * 8 + size if k % 2 else lane * 37 % 64 * 16
+
+
+def _lanes(v: np.ndarray, first: int, count: int) -> list[int]:
+    return [isa_memory.joined([int(x) for x in v[first : first + count, lane]]) for lane in range(LANES)]
+
+
+def _case(row: Row, k: int) -> Case:
+    v, s = _values(row, k), states()[k % 3].s.copy()
+    v[ADDRESS], v[LANE16] = _addresses(row, k), np.arange(LANES) * 16
     mask = (1 << 64) - 1 if k % 2 else SOME
     s[20], s[21] = mask & 0xFFFFFFFF, mask >> 32
-    offset, tail = _offset(row, rng)
+    offset, tail = _offset(row, random.Random(zlib.crc32(row.mnemonic.encode()) + k))
     operands = [_range(DST, row.dst)] if row.width else []
-    operands += ["v0", *(_range(first, kind) for first, kind in zip((DATA, DATA2), row.src[1:], strict=False))]
+    operands += ["v0", *(_range(*pair) for pair in zip((DATA, DATA2), row.src[1:], strict=False))]
     lds = bytearray(v[FILL : FILL + 16].reshape(4, 4, LANES).transpose(0, 2, 1).astype("<u4").tobytes())
-    access = isa_memory.Access(
-        row,
-        [int(a) for a in v[ADDRESS]],
-        offset,
-        *([isa_memory.joined([int(x) for x in v[first : first + 4, ln]]) for ln in range(LANES)] for first in (4, 8)),
-        [isa_memory.joined([int(x) for x in v[DST : DST + max(row.width, 1), ln]]) for ln in range(LANES)],
-        mask,
-    )
-    text = f"{row.mnemonic} {', '.join(operands)}{tail}"
-    return Case(text, State(v, s), access, lds)
+    data, data2, old = _lanes(v, DATA, 4), _lanes(v, DATA2, 4), _lanes(v, DST, max(row.width, 1))
+    access = isa_memory.Access(row, [int(a) for a in v[ADDRESS]], offset, data, data2, old, mask)
+    return Case(f"{row.mnemonic} {', '.join(operands)}{tail}", State(v, s), access, lds)
 
 
 def _sequence(text: str) -> str:
@@ -117,7 +123,10 @@ def _difference(case: Case, after: State, target: str) -> str:
     count = max(row.width, 1)
     for lane in range(LANES):
         got = isa_memory.joined([int(x) for x in after.v[DST : DST + count, lane]])
-        a, b = got.to_bytes(4 * count, "little"), (wanted[lane] & ((1 << 32 * count) - 1)).to_bytes(4 * count, "little")
+        a, b = (
+            got.to_bytes(4 * count, "little"),
+            (wanted[lane] & ((1 << 32 * count) - 1)).to_bytes(4 * count, "little"),
+        )
         if not isa_memory.equal(row, a, b):
             return f"lane {lane}: result {got:#x}, expected {wanted[lane]:#x}"
     found = after.v[FILL : FILL + 16].reshape(4, 4, LANES).transpose(0, 2, 1).astype("<u4").tobytes()

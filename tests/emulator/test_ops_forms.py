@@ -1,14 +1,21 @@
-"""Operand forms of vector instructions: sign modifiers, op_sel, SDWA, constants, scalars, output modifiers, packed selects."""
+"""Operand forms of vector instructions: signs, op_sel, SDWA, constants, scalars, clamp, packed selects."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-
 from tests.emulator import isa_oracle, isa_run
 from tests.emulator.isa_inputs import register, states
-from tests.emulator.isa_modifiers import SELECTS, Form, constant_source, part_source, placed, plain_sources, signed_source
+from tests.emulator.isa_modifiers import (
+    SELECTS,
+    Form,
+    constant_source,
+    part_source,
+    placed,
+    plain_sources,
+    signed_source,
+)
 from tests.emulator.isa_oracle import same
 from tests.emulator.isa_overrides import overrides
 from tests.emulator.isa_run import LANES, State
@@ -17,13 +24,57 @@ from tests.emulator.isa_valu import Case, name
 from tests.emulator.pcode_values import bits_of, float_of, fused, is_nan
 
 FLOAT_ROWS = (
-    *("v_add_f32", "v_mul_f32", "v_max_f32", "v_fma_f32", "v_med3_f32", "v_add_f64", "v_max_f64", "v_fma_f64"),
-    *("v_add_f16", "v_min_f16", "v_fma_f16", "v_trunc_f32", "v_ceil_f16", "v_floor_f64", "v_cvt_f32_f16", "v_cvt_f16_f32"),
+    *(
+        "v_add_f32",
+        "v_mul_f32",
+        "v_max_f32",
+        "v_fma_f32",
+        "v_med3_f32",
+        "v_add_f64",
+        "v_max_f64",
+        "v_fma_f64",
+    ),
+    *(
+        "v_add_f16",
+        "v_min_f16",
+        "v_fma_f16",
+        "v_trunc_f32",
+        "v_ceil_f16",
+        "v_floor_f64",
+        "v_cvt_f32_f16",
+        "v_cvt_f16_f32",
+    ),
 )
-INT_ROWS = ("v_add_u32", "v_and_b32", "v_lshlrev_b32", "v_ashrrev_i32", "v_min_i32", "v_mad_u32_u24", "v_lshl_add_u32")
-HALF_ROWS = ("v_fma_f16", "v_med3_f16", "v_min3_i16", "v_max3_u16", "v_mad_u16", "v_mad_i16", "v_add_i16", "v_mad_u32_u16")
+INT_ROWS = (
+    "v_add_u32",
+    "v_and_b32",
+    "v_lshlrev_b32",
+    "v_ashrrev_i32",
+    "v_min_i32",
+    "v_mad_u32_u24",
+    "v_lshl_add_u32",
+)
+HALF_ROWS = (
+    "v_fma_f16",
+    "v_med3_f16",
+    "v_min3_i16",
+    "v_max3_u16",
+    "v_mad_u16",
+    "v_mad_i16",
+    "v_add_i16",
+    "v_mad_u32_u16",
+)
 WIDE_ROWS = ("v_lshlrev_b64", "v_mul_f64", "v_ldexp_f64", "v_lshl_add_u64", "v_mov_b64")
-SDWA_ROWS = ("v_add_u32", "v_and_b32", "v_add_f32", "v_mul_f16", "v_mov_b32", "v_lshlrev_b32", "v_cvt_f32_ubyte0", "v_max_i32")
+SDWA_ROWS = (
+    "v_add_u32",
+    "v_and_b32",
+    "v_add_f32",
+    "v_mul_f16",
+    "v_mov_b32",
+    "v_lshlrev_b32",
+    "v_cvt_f32_ubyte0",
+    "v_max_i32",
+)
 INLINE = ("0", "-16", "64", "0.5", "-4.0")
 
 
@@ -36,7 +87,14 @@ def _long(row: Row) -> str:
     return row.mnemonic if row.format == "vop3" else f"{row.mnemonic}_e64"
 
 
-def _form(row: Row, mnemonic: str, operands: list[str], sources: list[isa_oracle.Source], tail: str = "", **more: object) -> Form:
+def _form(
+    row: Row,
+    mnemonic: str,
+    operands: list[str],
+    sources: list[isa_oracle.Source],
+    tail: str = "",
+    **more: object,
+) -> Form:
     text = f"{mnemonic} {', '.join([name(row.dst, 3), *operands])} {tail}".strip()
     return Form(Case(row, text, sources, register(row.dst, 3)), **more)  # type: ignore[arg-type]
 
@@ -51,13 +109,15 @@ def sign_forms(row: Row) -> list[Form]:
         if row.src[k] not in ("f32", "f16", "f64"):
             continue
         changed = [pattern.format(n) if j == k else n for j, n in enumerate(names)]
-        read = [signed_source(r, row.src[k], negate, absolute) if j == k else r for j, r in enumerate(readers)]
+        read = [
+            signed_source(r, row.src[k], negate, absolute) if j == k else r for j, r in enumerate(readers)
+        ]
         found.append(_form(row, _long(row), changed, read))
     return [*found, _form(row, _long(row), names, readers, "clamp", clamp=True)]
 
 
 def constant_forms(row: Row) -> list[Form]:
-    """Each source as an inline constant, a literal or a scalar register, in the short and the long encoding."""
+    """Each source as an inline constant, a literal or a scalar, in the short and the long encoding."""
     names, readers = plain_sources(row)
     found = []
     for k, kind in enumerate(row.src[: len(names)]):
@@ -90,7 +150,7 @@ def select_forms(row: Row) -> list[Form]:
 
 
 def sdwa_forms(row: Row) -> list[Form]:
-    """Every selection of source and destination, sign extension, and what happens to the rest of the register."""
+    """Every selection of source and destination, sign extension, and the rest of the register."""
     names, readers = plain_sources(row)
     found = []
     unused = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
@@ -106,14 +166,22 @@ def sdwa_forms(row: Row) -> list[Form]:
         if row.src[0] == "b32" and select != "DWORD":
             changed = [f"sext({names[0]})", *names[1:]]
             extended = [part_source(readers[0], *SELECTS[select], extend=True), *read[1:]]
-            found.append(_form(row, f"{row.mnemonic}_sdwa", changed, extended, tail, part=SELECTS[dst], unused=keep))
+            found.append(
+                _form(row, f"{row.mnemonic}_sdwa", changed, extended, tail, part=SELECTS[dst], unused=keep)
+            )
     return found
 
 
 def _wrong(form: Form, before: State, after: State, target: str) -> str:
     case = form.case
     read = isa_oracle.vector(case.dst, REGISTERS[case.row.dst])
-    kind = case.row.dst if not form.high and form.part == (0, 32) else "pk_f16" if case.row.dst == "f16" else "b32"
+    kind = (
+        case.row.dst
+        if not form.high and form.part == (0, 32)
+        else "pk_f16"
+        if case.row.dst == "f16"
+        else "b32"
+    )
     for lane in range(LANES):
         old = read(before, lane)
         if not before.exec >> lane & 1:
@@ -159,7 +227,10 @@ def test_sign_and_output_modifiers(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_constants_and_scalars(target: str) -> None:
     """Inline constants take the operand's width; a literal is the high half of a 64-bit float."""
-    _check(target, [form for row in _rows(target, (*FLOAT_ROWS, *INT_ROWS, *WIDE_ROWS)) for form in constant_forms(row)])
+    _check(
+        target,
+        [form for row in _rows(target, (*FLOAT_ROWS, *INT_ROWS, *WIDE_ROWS)) for form in constant_forms(row)],
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -195,7 +266,8 @@ def test_packed_selects(target: str, mnemonic: str) -> None:
              for k, (s, h) in enumerate(itertools.product(choices, choices))]  # fmt: skip
     words = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
     texts = [
-        f"{mnemonic} {operands} " + " ".join(f"{w}:[{','.join(map(str, b))}]" for w, b in zip(words, form, strict=True))
+        f"{mnemonic} {operands} "
+        + " ".join(f"{w}:[{','.join(map(str, b))}]" for w, b in zip(words, form, strict=True))
         for form in forms
     ]
     before = states()[0]
@@ -208,7 +280,8 @@ def test_packed_selects(target: str, mnemonic: str) -> None:
             result = 0
             for half, (select, negate) in enumerate(((form[0], form[2]), (form[1], form[3]))):
                 bits = [
-                    (r(before, lane) >> width * select[k] & mask) ^ negate[k] << (width - 1) for k, r in enumerate(read)
+                    (r(before, lane) >> width * select[k] & mask) ^ negate[k] << (width - 1)
+                    for k, r in enumerate(read)
                 ]
                 result |= _packed_expected(op, bits, wide) << width * half
             assert same(kind, dst(after, lane), result), (text, lane)

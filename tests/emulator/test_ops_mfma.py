@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
 from tests.emulator import isa_run
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, TARGETS, Row, rows_of
@@ -41,7 +40,9 @@ def shape_of(mnemonic: str) -> Shape:
     return Shape(int(m), int(n), int(k), int(blocks or 1), a, b or a, d)
 
 
-def operand_place(shape: Shape, side: int, index: np.ndarray, k: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def operand_place(
+    shape: Shape, side: int, index: np.ndarray, k: np.ndarray, block: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(lane, element within the lane) of A[index][k], or of B[k][index], of a block."""
     per_lane = side * shape.k * shape.blocks // LANES
     if shape.a == "f64":
@@ -51,7 +52,9 @@ def operand_place(shape: Shape, side: int, index: np.ndarray, k: np.ndarray, blo
     return index + side * (k // per_lane), k % per_lane
 
 
-def result_place(shape: Shape, i: np.ndarray, j: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def result_place(
+    shape: Shape, i: np.ndarray, j: np.ndarray, block: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(lane, element within the lane) of D[i][j] of a block."""
     if shape.d == "f64":
         return (16 * (i % 4) + j, i // 4) if shape.m == 16 else (16 * i + 4 * block + j, 0 * i)
@@ -76,7 +79,9 @@ def _bits(values: np.ndarray, kind: str) -> np.ndarray:
     return words >> 16 if kind == "bf16" else words
 
 
-def random_matrix(rng: np.random.Generator, shape: tuple[int, ...], kind: str, target: str) -> tuple[np.ndarray, np.ndarray]:
+def random_matrix(
+    rng: np.random.Generator, shape: tuple[int, ...], kind: str, target: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Values that the type holds exactly, and their patterns."""
     if kind in ("i8", "i32"):
         limit = 128 if kind == "i8" else 1 << 30
@@ -93,13 +98,19 @@ def random_matrix(rng: np.random.Generator, shape: tuple[int, ...], kind: str, t
         patterns = _bits(values, kind)
         return (patterns << 16).astype(np.uint32).view(np.float32).astype(np.float64), patterns
     if kind == "xf32":  # ten fraction bits, so that the unit's rounding changes nothing
-        values = (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        values = (
+            (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000))
+            .view(np.float32)
+            .astype(np.float64)
+        )
         return values, _bits(values, kind)
     values = values.astype({"f16": np.float16, "f32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
     return values, _bits(values, kind)
 
 
-def place(v: np.ndarray, first: int, lane: np.ndarray, element: np.ndarray, patterns: np.ndarray, bits: int) -> None:
+def place(
+    v: np.ndarray, first: int, lane: np.ndarray, element: np.ndarray, patterns: np.ndarray, bits: int
+) -> None:
     """Put patterns of `bits` into registers from `first`."""
     if bits == 64:
         v[first + 2 * element, lane] = patterns.astype(np.uint64) & np.uint64(0xFFFFFFFF)
@@ -150,7 +161,10 @@ def result(p: Problem, after: State) -> np.ndarray:
     block, i, j = _grid(p.shape.blocks, p.shape.m, p.shape.n)
     lane, element = result_place(p.shape, i, j, block)
     if p.shape.d == "f64":
-        raw = after.v[D + 2 * element, lane].astype(np.uint64) | after.v[D + 1 + 2 * element, lane].astype(np.uint64) << 32
+        raw = (
+            after.v[D + 2 * element, lane].astype(np.uint64)
+            | after.v[D + 1 + 2 * element, lane].astype(np.uint64) << 32
+        )
         found = raw.view(np.float64)
     else:
         words = np.ascontiguousarray(after.v[D + element, lane])
@@ -176,12 +190,21 @@ def _sequences(row: Row) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_products(target: str) -> None:
-    """D = A B + C for every shape and type, operands in vector and accumulation registers, C a constant, EXEC ignored."""
-    rows = [row for row in rows_of(target, "mfma") if "smfmac" not in row.mnemonic and "f8f6f4" not in row.mnemonic]
+    """D = A B + C for every shape and type; operands in either file, C a constant, EXEC ignored."""
+    rows = [
+        row
+        for row in rows_of(target, "mfma")
+        if "smfmac" not in row.mnemonic and "f8f6f4" not in row.mnemonic
+    ]
     cases = [(row, text, zero) for row in rows for text, zero in _sequences(row)]
-    problems = [problem(shape_of(row.mnemonic), target, k, zero_c=zero) for k, (row, _, zero) in enumerate(cases)]
+    problems = [
+        problem(shape_of(row.mnemonic), target, k, zero_c=zero) for k, (row, _, zero) in enumerate(cases)
+    ]
     outcome = isa_run.run(
-        target, [text for _, text, _ in cases], [p.state for p in problems], [(k, k) for k in range(len(cases))]
+        target,
+        [text for _, text, _ in cases],
+        [p.state for p in problems],
+        [(k, k) for k in range(len(cases))],
     )
     wrong = []
     for (row, text, _), p, after in zip(cases, problems, outcome.states, strict=True):
@@ -190,7 +213,9 @@ def test_products(target: str) -> None:
         limit = 0 if exact else p.magnitude * (2.0**-50 if p.shape.d == "f64" else 2.0**-21)
         if not (error <= limit).all():
             worst = np.unravel_index(np.argmax(error), error.shape)
-            wrong.append(f"{row.mnemonic} ({len(text.splitlines())} lines): off by {error.max():g} at {worst}")
+            wrong.append(
+                f"{row.mnemonic} ({len(text.splitlines())} lines): off by {error.max():g} at {worst}"
+            )
     assert not wrong, "\n".join(wrong)
     assert not outcome.reports, outcome.reports
     assert len(rows) >= 30
@@ -198,12 +223,14 @@ def test_products(target: str) -> None:
 
 @pytest.mark.parametrize(("m", "k"), [(16, 128), (32, 64)])
 def test_eight_bit_forms_of_f8f6f4(m: int, k: int) -> None:
-    """cbsz and blgp choose fp8 or bf8 for A and B. The order of k in a lane cancels out, since A and B share it."""
+    """Fp8 or bf8 for A and B, by cbsz and blgp. The order of k in a lane cancels out: A and B share it."""
     row = next(r for r in rows_of("gfx950", "mfma") if r.mnemonic == f"v_mfma_f32_{m}x{m}x{k}_f8f6f4")
     text = _sequences(row)[0][0].partition("\n")[0]
     kinds = ("fp8", "bf8")
     pairs = [(a, b) for a in (0, 1) for b in (0, 1)]
-    problems = [problem(Shape(m, m, k, 1, kinds[a], kinds[b], "f32"), "gfx950", 5, zero_c=False) for a, b in pairs]
+    problems = [
+        problem(Shape(m, m, k, 1, kinds[a], kinds[b], "f32"), "gfx950", 5, zero_c=False) for a, b in pairs
+    ]
     texts = [f"{text} cbsz:{a} blgp:{b}\n{WAIT}" for a, b in pairs]
     outcome = isa_run.run("gfx950", texts, [p.state for p in problems], [(n, n) for n in range(len(pairs))])
     for p, after in zip(problems, outcome.states, strict=True):

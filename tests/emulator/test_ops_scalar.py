@@ -1,4 +1,4 @@
-"""Every SOP1, SOP2, SOPC and SOPK instruction against AMD's pseudo-code, with registers, constants and special operands."""
+"""Every SOP1, SOP2, SOPC and SOPK instruction against AMD's pseudo-code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
 from tests.emulator import isa_oracle, isa_run
 from tests.emulator.isa_inputs import INTS, states
 from tests.emulator.isa_run import State
@@ -34,7 +33,9 @@ class Try:
 
 def _value(rng: random.Random, width: int) -> int:
     word = rng.choice(INTS) if rng.random() < 0.6 else rng.getrandbits(32)
-    return word if width == 1 else word | (rng.choice(INTS) if rng.random() < 0.6 else rng.getrandbits(32)) << 32
+    return (
+        word if width == 1 else word | (rng.choice(INTS) if rng.random() < 0.6 else rng.getrandbits(32)) << 32
+    )
 
 
 def _name(first: int, width: int) -> str:
@@ -106,13 +107,21 @@ def _difference(case: Try, after: State, target: str) -> str:
     if after.vcc != case.state.vcc or after.m0 != case.state.m0:
         problems.append("VCC or M0 changed")
     sources = ", ".join(hex(x) for x in case.sources)
-    return f"{case.text} ({sources}; old {case.old:#x}, SCC {case.state.scc}): {'; '.join(problems)}" if problems else ""
+    return (
+        f"{case.text} ({sources}; old {case.old:#x}, SCC {case.state.scc}): {'; '.join(problems)}"
+        if problems
+        else ""
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_and_scc(target: str) -> None:
     """Result, SCC and EXEC of each instruction on edge cases and random values."""
-    rows = [row for row in rows_of(target, "sop1", "sop2", "sopc", "sopk") if not row.mnemonic.startswith(ELSEWHERE)]
+    rows = [
+        row
+        for row in rows_of(target, "sop1", "sop2", "sopc", "sopk")
+        if not row.mnemonic.startswith(ELSEWHERE)
+    ]
     tries = [case for row in rows for case in _tries(row)]
     which = [(k, k) for k in range(len(tries))]
     outcome = isa_run.run(target, [case.text for case in tries], [case.state for case in tries], which)

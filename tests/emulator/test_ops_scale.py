@@ -58,7 +58,11 @@ def _cases() -> list[Case]:
         elif pair:
             choices = [(*[0] * len(row.src), a) for a in (0, 1)]
         else:
-            part = itertools.product((0, 1), repeat=2) if not to.endswith("8") or to[:2] != "pk" else [(0, 0), (1, 0)]
+            part = (
+                itertools.product((0, 1), repeat=2)
+                if not to.endswith("8") or to[:2] != "pk"
+                else [(0, 0), (1, 0)]
+            )
             choices = [(a, b, 0) for a, b in part]
             choices += [(a, b, 1) for a, b, _ in choices] if row.dst == "half" else []
         found += [_case(row, bits) for bits in choices]
@@ -81,7 +85,9 @@ def _expected(case: Case, state: State, lane: int, old: int) -> int:
     if "_sr_" in row.mnemonic:
         return _stochastic(row, sources, old, op_sel)
     bits = isa_oracle.lane_result(row, case.sources, state, lane, old, TARGET, case.extra).d0
-    if row.mnemonic.startswith("v_cvt_scalef32_f16"):  # one half, which op_sel[3] chooses; the text shows the value alone
+    if row.mnemonic.startswith(
+        "v_cvt_scalef32_f16"
+    ):  # one half, which op_sel[3] chooses; the text shows the value alone
         return old & 0xFFFF | bits << 16 if op_sel >> 3 else old & 0xFFFF0000 | bits & 0xFFFF
     return bits
 
@@ -95,13 +101,17 @@ def test_conversions() -> None:
     for (k, s), after in zip(which, outcome.states, strict=True):
         case, before = cases[k], inputs[s]
         read = isa_oracle.vector(case.dst, REGISTERS[case.row.dst])
-        kind = {"pk_b16": "pk_bf16"}.get(case.row.dst, "pk_f16" if "_f16_" in case.row.mnemonic[:19] else case.row.dst)
+        kind = {"pk_b16": "pk_bf16"}.get(
+            case.row.dst, "pk_f16" if "_f16_" in case.row.mnemonic[:19] else case.row.dst
+        )
         for lane in range(LANES):
             old = read(before, lane)
             wanted = _expected(case, before, lane, old) if before.exec >> lane & 1 else old
             if not same(kind, read(after, lane), wanted):
                 shown = ", ".join(f"{source(before, lane):#x}" for source in case.sources)
-                wrong.append(f"{case.text}: {shown} old {old:#x} gave {read(after, lane):#x}, expected {wanted:#x}")
+                wrong.append(
+                    f"{case.text}: {shown} old {old:#x} gave {read(after, lane):#x}, expected {wanted:#x}"
+                )
                 break
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(wrong[:40])
     assert not outcome.reports, outcome.reports

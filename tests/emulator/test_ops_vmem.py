@@ -1,4 +1,4 @@
-"""Every FLAT, GLOBAL and MUBUF instruction against AMD's pseudo-code; private memory and loads to LDS against numpy."""
+"""Every FLAT, GLOBAL and MUBUF instruction against AMD's pseudo-code; the others against numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
 from tests.emulator import isa_memory, isa_run
 from tests.emulator.isa_inputs import states
 from tests.emulator.isa_run import LANES, State
@@ -54,7 +53,7 @@ def _data(row: Row, k: int) -> np.ndarray:
 
 
 def _form(row: Row, k: int, base: int, state: State, lanes: np.ndarray) -> tuple[str, str, list[int | None]]:
-    """Address operands before and after the data, and each lane's byte offset in the region; fills the registers."""
+    """Address operands before and after the data, each lane's offset in the region; fills the registers."""
     rng = random.Random(zlib.crc32(row.mnemonic.encode()) + k)
     middle = base + MIDDLE
     if row.format == "mubuf":
@@ -74,7 +73,7 @@ def _form(row: Row, k: int, base: int, state: State, lanes: np.ndarray) -> tuple
 def _buffer_form(
     rng: random.Random, k: int, base: int, state: State, lanes: np.ndarray
 ) -> tuple[str, str, list[int | None]]:
-    """A raw buffer with an offset register or none, or a structured one with an index; some lanes are out of range."""
+    """A raw buffer with an offset register or none, or one with an index; some lanes are out of range."""
     offset, soffset = rng.choice((0, 16, 2048)), rng.choice((0, 64))
     stride = 32 if k % 4 == 3 else 0
     records = MIDDLE if not stride else 40
@@ -106,12 +105,17 @@ def _case(row: Row, k: int, base: int) -> Case:
         operands = [data or _range(DST, row.dst), before]
     else:
         operands = [_range(DST, row.dst) if returns else "", before, data]
-    text = f"{row.mnemonic} {', '.join(o for o in operands if o)}{after}{' sc0' if atomic and returns else ''}"
+    text = (
+        f"{row.mnemonic} {', '.join(o for o in operands if o)}{after}{' sc0' if atomic and returns else ''}"
+    )
     size = isa_memory.access_bytes(row)
     if row.format == "mubuf" and not state.s[9] >> 16:
         addresses = [a if a is not None and a + size <= int(state.s[10]) else None for a in addresses]
     first = DATA if stored else DST
-    old = [isa_memory.joined([int(x) for x in state.v[first : first + max(row.width, 1), ln]]) for ln in range(LANES)]
+    old = [
+        isa_memory.joined([int(x) for x in state.v[first : first + max(row.width, 1), ln]])
+        for ln in range(LANES)
+    ]
     values = [isa_memory.joined([int(x) for x in state.v[DATA : DATA + 4, ln]]) for ln in range(LANES)]
     shown = row if returns else isa_memory.without_result(row)
     return Case(text, state, isa_memory.Access(shown, addresses, 0, values, values, old, mask))
@@ -124,23 +128,30 @@ def _difference(case: Case, after: State, before: bytes, found: bytes, target: s
     count = max(row.width, 1)
     for lane in range(LANES):
         got = isa_memory.joined([int(x) for x in after.v[first : first + count, lane]])
-        a, b = got.to_bytes(4 * count, "little"), (wanted[lane] & ((1 << 32 * count) - 1)).to_bytes(4 * count, "little")
+        a, b = (
+            got.to_bytes(4 * count, "little"),
+            (wanted[lane] & ((1 << 32 * count) - 1)).to_bytes(4 * count, "little"),
+        )
         if not isa_memory.equal(row, a, b):
-            return f"lane {lane}: result {got:#x}, expected {wanted[lane]:#x} (address {case.access.addresses[lane]})"
+            at = case.access.addresses[lane]
+            return f"lane {lane}: result {got:#x}, expected {wanted[lane]:#x} (address {at})"
     if not isa_memory.equal(row, found, bytes(memory)):
         at = next(k for k in range(REGION) if found[k] != memory[k])
-        return f"memory differs at {at}: {found[at & ~7 : at + 8].hex()}, expected {memory[at & ~7 : at + 8].hex()}"
+        part = slice(at & ~7, at + 8)
+        return f"memory differs at {at}: {found[part].hex()}, expected {memory[part].hex()}"
     return ""
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["flat", "global", "buffer"])
 def test_loads_stores_and_atomics(target: str, kind: str) -> None:
-    """Destination and memory of each instruction, through each kind of address, in and out of a buffer's range."""
+    """Destination and memory of each instruction, through each kind of address, in and out of range."""
     rows = [
         row
         for row in rows_of(target, "flat", "mubuf")
-        if row.mnemonic.startswith(f"{kind}_") and "_lds_" not in row.mnemonic and (row.width or len(row.src) > 1)
+        if row.mnemonic.startswith(f"{kind}_")
+        and "_lds_" not in row.mnemonic
+        and (row.width or len(row.src) > 1)
     ]
     memory = np.zeros((4 * len(rows), REGION), np.uint8)
     cases = []
@@ -165,7 +176,7 @@ def test_loads_stores_and_atomics(target: str, kind: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_private_memory(target: str) -> None:
-    """Each lane has bytes of its own, reached by a register, a scalar, both or neither; all widths come back."""
+    """Each lane has bytes of its own, reached by a register, a scalar, both or neither."""
     rng = np.random.default_rng(9)
     v = rng.integers(0, 1 << 32, (32, LANES), dtype=np.uint32)
     v[2] = np.arange(LANES) % 4 * 16
@@ -221,7 +232,12 @@ LDS_LOADS = {
 
 @pytest.mark.parametrize(
     ("target", "text"),
-    [(t, x) for t in TARGETS for x in LDS_LOADS if t == "gfx950" or not x.partition(" ")[0].endswith(("x3", "x4"))],
+    [
+        (t, x)
+        for t in TARGETS
+        for x in LDS_LOADS
+        if t == "gfx950" or not x.partition(" ")[0].endswith(("x3", "x4"))
+    ],
 )
 def test_loads_to_lds_land_when_they_are_waited_for(target: str, text: str) -> None:
     """Lane after lane from M0 plus the offset, and not before vmcnt retires the load."""
@@ -242,12 +258,16 @@ def test_loads_to_lds_land_when_they_are_waited_for(target: str, text: str) -> N
     lines = [*fill, "s_waitcnt lgkmcnt(0)", "s_mov_b32 m0, 128", text, *read, "s_waitcnt lgkmcnt(0)"]
     lines += ["s_waitcnt vmcnt(0)", *late]
     # The early reads race with the load on purpose, so the checks are off.
-    outcome = isa_run.run(target, ["\n".join(lines)], [State(v, s)], [(0, 0)], lds_bytes=1536, memory=[memory], checks=0)
+    outcome = isa_run.run(
+        target, ["\n".join(lines)], [State(v, s)], [(0, 0)], lds_bytes=1536, memory=[memory], checks=0
+    )
     after = outcome.states[0].v
     assert (after[8:14] == 0xAAAAAAAA).all()
     offset = int(text.partition("offset:")[2].split()[0]) if "offset:" in text else 0
     soffset = 48 if "s12" in text else 0
-    source = offset + soffset + (np.zeros(LANES, int) if " off," in text.replace("v[4:5], off", "") else place)
+    source = (
+        offset + soffset + (np.zeros(LANES, int) if " off," in text.replace("v[4:5], off", "") else place)
+    )
     lds = np.full(1536, 0xAA, np.uint8)
     for k in range(LANES):
         data = memory[source[k] : source[k] + size]
@@ -279,9 +299,12 @@ def test_scalar_loads(target: str) -> None:
     }
     state = State(np.zeros((32, LANES), np.uint32), s)
     outcome = isa_run.run(
-        target, [f"{text}\ns_waitcnt lgkmcnt(0)" for text in forms], [state], [(k, 0) for k in range(len(forms))],
+        target,
+        [f"{text}\ns_waitcnt lgkmcnt(0)" for text in forms],
+        [state],
+        [(k, 0) for k in range(len(forms))],
         memory=[memory],
-    )  # fmt: skip
+    )
     assert not outcome.reports, outcome.reports
     for (text, (first, valid)), after in zip(forms.items(), outcome.states, strict=True):
         count = int("".join(c for c in text.split()[0].partition("dwordx")[2]) or 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.emulator import isa_suite
 from tests.emulator.isa_table import TARGETS
 
