@@ -8,25 +8,10 @@
 
 namespace emu {
 
-// Who touched a 4-byte cell of LDS last. A wave's accesses between two barriers carry the same epoch; two waves that
-// touch a cell in one epoch, one of them writing, race, unless both are atomic or the write changes nothing.
-struct LdsCell {
-  u32 write_epoch = 0;
-  u32 read_epoch = 0;
-  u16 writers = 0;        // waves that wrote what stands there now, valid when write_epoch is the current one
-  u16 readers = 0;        // waves that read in read_epoch
-  u8 write_bytes = 0;     // bytes written by them in that epoch
-  u8 read_bytes = 0;      // bytes read in read_epoch
-  u8 defined = 0;         // bytes ever written
-  bool atomic = false;    // they wrote by atomic operations
-  u8 last_writer = 0, last_reader = 0;  // wave numbers
-  u32 write_ticket = 0, read_ticket = 0;  // place of their operation in their lgkm queue: shows whether it is done
-};
-
 // A direct-to-LDS load that has not landed: written when its vmcnt retires.
 struct StagedLds {
   u32 base = 0;              // LDS byte address of lane 0
-  u32 bytes = 0;             // bytes a lane
+  u32 bytes = 0;             // bytes a lane; the lanes lie side by side in LDS and in `data`
   u64 lanes = 0;
   u8 data[kLanes * 16];
 };
@@ -35,9 +20,11 @@ struct Group {
   u32 id[3] = {};
   std::vector<std::unique_ptr<Wave>> waves;
   std::vector<u8> lds;
-  std::vector<LdsCell> shadow;
+  std::vector<i64> lds_writes, lds_reads;  // LdsTag words, by 4-byte cell
   std::vector<u8> scratch;   // private memory: waves x lanes x scratch bytes
-  u32 epoch = 1;             // barriers passed, plus one
+  u32 sequence = 1;          // number of the next operation on LDS
+  u32 epoch_begin = 1;       // the first one behind the last barrier
+  u32 safe = 1;              // those before it are of an earlier epoch and over: nobody races with them
   u32 at_barrier = 0;
   u32 live = 0;
   std::vector<StagedLds> staged[16];  // by wave number; ring indexed by InFlight::lds_slot

@@ -1,70 +1,72 @@
-// Shadow checks of LDS; see lds.hpp and group.hpp.
+// Checks of LDS accesses lane by lane, in full; see lds.hpp and lds_tags.hpp.
 #include "lds.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "launch.hpp"
+#include "modifiers.hpp"
 
 namespace emu {
 namespace {
 
 // One lane's access to one cell.
 struct Touch {
-  u32 epoch;
   u16 self;   // the wave's bit
   u8 bytes;   // of the cell
   Access access;
   u8 wave;
-  u32 ticket;  // place in the wave's lgkm queue; behind it for data that has landed
 };
 
-bool conflicts(const LdsCell& c, const Touch& t) {
-  bool written = c.write_epoch == t.epoch && (c.write_bytes & t.bytes);
-  bool read = c.read_epoch == t.epoch && (c.read_bytes & t.bytes) && (c.readers & ~t.self);
-  bool by_others = written && (c.writers & ~t.self);
+bool of_this_epoch(const Group& g, const LdsTag& t) { return t.sequence >= g.epoch_begin; }
+
+bool conflicts(const Group& g, const LdsTag& written, const LdsTag& read, const Touch& t) {
+  bool wrote = of_this_epoch(g, written) && (written.bytes & t.bytes);
+  bool others_read = of_this_epoch(g, read) && (read.bytes & t.bytes) && (read.waves & ~t.self);
+  bool others_wrote = wrote && (written.waves & ~t.self);
   switch (t.access) {
-    case Access::Read: return c.atomic ? by_others : written && !(c.writers & t.self);
-    case Access::Write: return by_others || read;
-    case Access::Atomic: return (by_others && !c.atomic) || read;
+    case Access::Read: return written.atomic ? others_wrote : wrote && !(written.waves & t.self);
+    case Access::Write: return others_wrote || others_read;
+    case Access::Atomic: return (others_wrote && !written.atomic) || others_read;
   }
   return false;
 }
 
-// Whether an operation of a wave is one that no s_waitcnt has covered.
-bool in_flight(const Group& g, u8 wave, u32 ticket) {
-  const Wave& w = *g.waves[wave];
-  return w.state != WaveState::Done && ticket - w.lgkm.head < w.lgkm.size();
+// Whether an operation is one that no s_waitcnt of its wave has covered.
+bool in_flight(const Group& g, const LdsTag& t) {
+  const Wave& w = *g.waves[t.last];
+  return !t.landed && w.state != WaveState::Done && w.lgkm.size() && t.sequence >= w.lgkm.front().sequence;
 }
 
 // Another wave's access from before the last barrier that may still be under way: it did not wait for it.
-bool unfinished(const Group& g, const LdsCell& c, const Touch& t) {
-  bool written = c.write_epoch && c.write_epoch != t.epoch && (c.write_bytes & t.bytes) && c.last_writer != t.wave;
-  if (written && !(c.atomic && t.access == Access::Atomic) && in_flight(g, c.last_writer, c.write_ticket)) return true;
-  bool read = c.read_epoch && c.read_epoch != t.epoch && (c.read_bytes & t.bytes) && c.last_reader != t.wave;
-  return read && t.access != Access::Read && in_flight(g, c.last_reader, c.read_ticket);
+bool unfinished(const Group& g, const LdsTag& written, const LdsTag& read, const Touch& t) {
+  auto earlier = [&](const LdsTag& tag) {
+    return tag.sequence && !of_this_epoch(g, tag) && (tag.bytes & t.bytes) && tag.last != t.wave && in_flight(g, tag);
+  };
+  if (earlier(written) && !(written.atomic && t.access == Access::Atomic)) return true;
+  return t.access != Access::Read && earlier(read);
+}
+
+void record_read(const Group& g, LdsTag& read, const Touch& t) {
+  if (!of_this_epoch(g, read)) read.waves = 0, read.bytes = 0;
+  read.sequence = g.sequence;
+  read.waves |= t.self;
+  read.bytes |= t.bytes;
+  read.last = t.wave;
 }
 
 // `joins`: the write leaves what other waves wrote as it is, so that they all count as its writers.
-void record(LdsCell& c, const Touch& t, bool joins) {
-  if (t.access == Access::Read) {
-    if (c.read_epoch != t.epoch) c.readers = 0, c.read_bytes = 0;
-    c.read_epoch = t.epoch;
-    c.readers |= t.self;
-    c.read_bytes |= t.bytes;
-    c.last_reader = t.wave;
-    c.read_ticket = t.ticket;
-    return;
-  }
-  bool same = c.write_epoch == t.epoch && (joins || c.writers == t.self);
-  if (!same) c.writers = 0, c.write_bytes = 0;
-  c.write_epoch = t.epoch;
-  c.writers |= t.self;
-  c.write_bytes |= t.bytes;
-  c.defined |= t.bytes;
-  c.atomic = t.access == Access::Atomic;
-  c.last_writer = t.wave;
-  c.write_ticket = t.ticket;
+void record_write(const Group& g, LdsTag& written, const Touch& t, bool joins, bool landed) {
+  bool same = of_this_epoch(g, written) && (joins || written.waves == t.self);
+  if (!same) written.waves = 0, written.bytes = 0;
+  written.sequence = g.sequence;
+  written.waves |= t.self;
+  written.bytes |= t.bytes;
+  written.defined |= t.bytes;
+  written.atomic = t.access == Access::Atomic;
+  written.landed = landed;
+  written.last = t.wave;
 }
 
 const char* race_text(Access access) {
@@ -73,39 +75,40 @@ const char* race_text(Access access) {
 
 // Calls f(cell, touch) for every cell that the access reaches.
 template <class F>
-void each_cell(Wave& w, const Inst& i, u32 address, u32 bytes, Access access, F&& f) {
-  Group& g = *w.group;
-  // DS instructions are counted after their accesses; a direct-to-LDS load lands when its wait is over.
-  u32 ticket = i.info->unit == Unit::Lds ? w.lgkm.tail : w.lgkm.head - 1;
+void each_cell(const Wave& w, u32 address, u32 bytes, Access access, F&& f) {
   for (u32 at = address & ~3u; at < address + bytes; at += 4) {
     u32 first = at < address ? address - at : 0, last = std::min(address + bytes - at, 4u);
     u8 mask = static_cast<u8>((1u << last) - (1u << first));
-    f(g.shadow[at / 4], Touch{g.epoch, static_cast<u16>(1u << w.number), mask, access, w.number, ticket});
+    f(at / 4, Touch{static_cast<u16>(1u << w.number), mask, access, w.number});
   }
 }
 
-// A read of whole cells, by far the most frequent access: what each_cell with conflicts, unfinished and record does.
 struct Seen {
   bool race = false, undefined = false, early = false;
 };
-Seen read_whole_cells(const Wave& w, u32 address, u32 bytes) {
-  Group& g = *w.group;
-  const u32 epoch = g.epoch;
-  const u16 self = static_cast<u16>(1u << w.number);
+Seen look(const Wave& w, u32 address, u32 bytes, Access access) {
+  const Group& g = *w.group;
   Seen seen;
-  for (LdsCell *c = &g.shadow[address / 4], *end = c + bytes / 4; c != end; ++c) {
-    seen.undefined |= c->defined != 15;
-    if (c->write_epoch == epoch)
-      seen.race |= c->atomic ? c->writers & ~self : !(c->writers & self);
-    else if (c->write_epoch && c->last_writer != w.number)
-      seen.early |= in_flight(g, c->last_writer, c->write_ticket);
-    c->readers = static_cast<u16>(c->read_epoch == epoch ? c->readers | self : self);
-    c->read_bytes = 15;
-    c->read_epoch = epoch;
-    c->last_reader = w.number;
-    c->read_ticket = w.lgkm.tail;
-  }
+  each_cell(w, address, bytes, access, [&](u32 cell, const Touch& t) {
+    LdsTag written = LdsTag::of(g.lds_writes[cell]), read = LdsTag::of(g.lds_reads[cell]);
+    seen.undefined |= (written.defined & t.bytes) != t.bytes;
+    seen.race |= conflicts(g, written, read, t);
+    seen.early |= unfinished(g, written, read, t);
+  });
   return seen;
+}
+
+void record(const Wave& w, u32 address, u32 bytes, Access access, bool joins, bool landed) {
+  Group& g = *w.group;
+  each_cell(w, address, bytes, access, [&](u32 cell, const Touch& t) {
+    i64& word = (access == Access::Read ? g.lds_reads : g.lds_writes)[cell];
+    LdsTag tag = LdsTag::of(word);
+    if (access == Access::Read)
+      record_read(g, tag, t);
+    else
+      record_write(g, tag, t, joins, landed);
+    word = tag.word();
+  });
 }
 
 }  // namespace
@@ -121,20 +124,9 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
   u8* at = g.lds.data() + address;
   if (address % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned LDS access");
-  Seen seen;
-  auto& [race, undefined, early] = seen;
-  bool joins = false;
-  if (access == Access::Read && address % 4 == 0 && bytes % 4 == 0 && i.info->unit == Unit::Lds) {
-    seen = read_whole_cells(w, address, bytes);
-  } else {
-    each_cell(w, i, address, bytes, access, [&](const LdsCell& c, const Touch& t) {
-      undefined |= (c.defined & t.bytes) != t.bytes;
-      race |= conflicts(c, t);
-      early |= unfinished(g, c, t);
-    });
-    joins = access == Access::Atomic || (race && !undefined && data && std::memcmp(at, data, bytes) == 0);
-    each_cell(w, i, address, bytes, access, [&](LdsCell& c, const Touch& t) { record(c, t, joins); });
-  }
+  auto [race, undefined, early] = look(w, address, bytes, access);
+  bool joins = access == Access::Atomic || (race && !undefined && data && std::memcmp(at, data, bytes) == 0);
+  record(w, address, bytes, access, joins, has(i, Modifiers::kLds));
   if (race && !(joins && access == Access::Write))
     launch.report(w, i, kCheckRaces, Severity::Error, lane, address, race_text(access));
   if (early)
@@ -145,23 +137,55 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
   return at;
 }
 
-u32 stage_lds(Wave& w, StagedLds&& staged) {
-  auto& ring = w.group->staged[w.number];
-  u32 slot = w.vm.tail % 64;
-  if (ring.size() < 64) ring.resize(64);
-  ring[slot] = std::move(staged);
-  return slot;
+u32 first_unsafe(const Group& g) {
+  u32 first = g.epoch_begin;
+  for (const auto& w : g.waves)
+    if (w->state != WaveState::Done && w->lgkm.size()) first = std::min(first, w->lgkm.front().sequence);
+  return first;
 }
 
+u32 next_sequence(Group& g) {
+  if (g.sequence == LdsTag::kMaxSequence) throw std::runtime_error("more than 2^31 LDS operations in one workgroup");
+  return g.sequence++;
+}
+
+void begin_epoch(Group& g) {
+  next_sequence(g);  // data that landed just before has the number of an operation to come
+  g.epoch_begin = g.sequence;
+  g.safe = first_unsafe(g);
+}
+
+StagedLds& staged_lds(Wave& w, u32& slot) {
+  auto& ring = w.group->staged[w.number];
+  slot = w.vm.tail % 64;
+  if (ring.size() < 64) ring.resize(64);
+  return ring[slot];
+}
+
+namespace {
+
+template <u32 kBytes>
+bool land(const Wave& w, const StagedLds& s, const u32* addresses) {
+  if (!write_lds<kBytes>(w, addresses, s.lanes, true)) return false;
+  for (u64 m = s.lanes; m; m &= m - 1) {
+    int l = std::countr_zero(m);
+    std::memcpy(w.group->lds.data() + addresses[l], s.data + static_cast<u32>(l) * kBytes, kBytes);
+  }
+  return true;
+}
+
+}  // namespace
+
 void land_staged(Wave& w, const InFlight& f) {
-  StagedLds& s = w.group->staged[w.number][f.lds_slot];
+  const StagedLds& s = w.group->staged[w.number][f.lds_slot];
+  u32 addresses[kLanes];
+  for (u32 l = 0; l < kLanes; ++l) addresses[l] = s.base + l * s.bytes;
+  if (s.bytes == 4 ? land<4>(w, s, addresses) : s.bytes == 16 && land<16>(w, s, addresses)) return;
   const Inst& i = w.program->insts[f.pc];
-  for (int l = 0; l < kLanes; ++l) {
-    if (!(s.lanes >> l & 1)) continue;
-    u32 lane_bytes = s.bytes;
-    const u8* data = s.data + l * 16;
-    if (u8* to = touch_lds(w, i, l, s.base + static_cast<u32>(l) * lane_bytes, lane_bytes, Access::Write, data))
-      std::memcpy(to, data, lane_bytes);
+  for (u64 m = s.lanes; m; m &= m - 1) {
+    int l = std::countr_zero(m);
+    const u8* data = s.data + static_cast<u32>(l) * s.bytes;
+    if (u8* to = touch_lds(w, i, l, addresses[l], s.bytes, Access::Write, data)) std::memcpy(to, data, s.bytes);
   }
 }
 

@@ -26,6 +26,13 @@ class Memory {
   void add(Range range);
   // The range that holds [address, address + bytes), or nullptr. `hint` remembers the last hit of the caller.
   Range* find(u64 address, u32 bytes, u32& hint);
+  // Whether the range that was hit last holds all of these bytes, without holes and defined.
+  bool holds(u64 address, u64 bytes, bool write, u32 hint) const {
+    if (hint >= ranges_.size()) return false;
+    const Range& r = ranges_[hint];
+    return address >= r.begin && bytes <= r.end - r.begin && address - r.begin <= r.end - r.begin - bytes &&
+           r.element == 0 && r.defined.empty() && (r.writable || !write);
+  }
 
  private:
   std::vector<Range> ranges_;  // by address, disjoint hulls not required

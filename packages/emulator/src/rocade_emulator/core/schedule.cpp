@@ -205,7 +205,8 @@ std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number
   g->id[1] = static_cast<u32>(number / launch.grid[0] % launch.grid[1]);
   g->id[2] = static_cast<u32>(number / launch.grid[0] / launch.grid[1]);
   g->lds.resize(entry.lds_bytes);
-  g->shadow.resize((entry.lds_bytes + 3) / 4);
+  g->lds_writes.resize((entry.lds_bytes + 3) / 4);
+  g->lds_reads.resize((entry.lds_bytes + 3) / 4);
   g->scratch.resize(0);
   u32 items = launch.block[0] * launch.block[1] * launch.block[2];
   u32 waves = (items + kLanes - 1) / kLanes;

@@ -29,17 +29,19 @@ Descriptor descriptor_of(const Wave& w, const Operand& op) {
 
 void buffer_addresses(const Wave& w, const Inst& i, u32 bytes, Addresses& a) {
   Descriptor d = descriptor_of(w, i.src[2]);
-  u32 soffset = read_scalar(w, i.src[3]);
   bool offen = has(i, Modifiers::kOffen), idxen = has(i, Modifiers::kIdxen);
-  int vaddr = i.src[0].index;
+  alignas(64) static constexpr Row kZeros = {};
+  const u32* indices = idxen ? w.v[i.src[0].index] : kZeros;
+  const u32* offsets = offen ? w.v[i.src[0].index + idxen] : kZeros;
+  const u64 scalar = read_scalar(w, i.src[3]), fixed = static_cast<u64>(i.offset);
+  const bool structured = d.stride != 0 && idxen;
+  Flags out;
   for (int l = 0; l < kLanes; ++l) {
-    u64 index = idxen ? w.v[vaddr][l] : 0;
-    u64 offset = static_cast<u64>(i.offset) + (offen ? w.v[vaddr + idxen][l] : 0);
-    bool structured = d.stride != 0 && idxen;
-    bool out = structured ? index >= d.records : offset + soffset + bytes > d.records;
-    a.at[l] = d.base + soffset + offset + index * d.stride;
-    a.clamped |= u64{out} << l;
+    u64 offset = fixed + offsets[l];
+    a.at[l] = d.base + scalar + offset + u64{indices[l]} * d.stride;
+    out[l] = structured ? indices[l] >= d.records : offset + scalar + bytes > d.records;
   }
+  a.clamped = mask_of(out);
 }
 
 // Private memory of a lane: an address inside the lane's own bytes, or 0, which touch_memory reports.
@@ -80,6 +82,18 @@ template Addresses addresses_of<Space::Global>(const Wave&, const Inst&, u32);
 template Addresses addresses_of<Space::Scratch>(const Wave&, const Inst&, u32);
 template Addresses addresses_of<Space::Buffer>(const Wave&, const Inst&, u32);
 
+bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write) {
+  u64 lanes = a.lanes & ~a.clamped, low = ~u64{0}, high = 0, bits = 0;
+  for (u64 m = lanes; m; m &= m - 1) {
+    u64 at = a.at[std::countr_zero(m)];
+    low = std::min(low, at);
+    high = std::max(high, at);
+    bits |= at;
+  }
+  if (!lanes || bits % std::min(bytes, 4u)) return false;
+  return w.group->launch->memory->holds(low, high - low + bytes, write, w.range_hint);
+}
+
 u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool write) {
   if (address >> 32 == kSharedAperture && is_flat(i))
     return touch_lds(w, i, lane, static_cast<u32>(address), bytes, write ? Access::Write : Access::Read);
@@ -101,21 +115,23 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
 }
 
 void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed) {
-  StagedLds s;
+  u32 slot;
+  StagedLds& s = staged_lds(w, slot);
   // gfx950's 160 KiB of LDS need more than the 16 bits of M0 that gfx942 looks at.
   u32 m0 = w.program->target == Target::Gfx950 ? w.s[kM0] : w.s[kM0] & 0xffff;
   s.base = m0 + static_cast<u32>(i.offset);
   s.bytes = std::max(bytes, 4u);
   s.lanes = a.lanes;
-  std::memset(s.data, 0, sizeof(s.data));
+  std::memset(s.data, 0, s.bytes * kLanes);
+  bool plain = plain_access(w, a, bytes, false);
   for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
     int l = std::countr_zero(m);
-    u8* data = s.data + l * 16;
-    if (const u8* from = touch_memory(w, i, l, a.at[l], bytes, false)) std::memcpy(data, from, bytes);
+    u8* data = s.data + static_cast<u32>(l) * s.bytes;
+    const u8* from = plain ? reinterpret_cast<const u8*>(a.at[l]) : touch_memory(w, i, l, a.at[l], bytes, false);
+    if (from) std::memcpy(data, from, bytes);
     if (is_signed && data[bytes - 1] & 0x80) std::memset(data + bytes, 0xff, 4 - bytes);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, bytes, false);
-  u32 slot = stage_lds(w, std::move(s));
   issue_vm(w, {.pc = w.pc, .to_lds = true, .lds_slot = slot});
 }
 

@@ -48,7 +48,10 @@ bool holds_smem(const Queue<64>& q) {
 }  // namespace
 
 void issue_vm(Wave& w, const InFlight& f) { issue(w, w.vm, f); }
-void issue_lgkm(Wave& w, const InFlight& f) { issue(w, w.lgkm, f); }
+void issue_lgkm(Wave& w, InFlight f) {
+  f.sequence = next_sequence(*w.group);
+  issue(w, w.lgkm, f);
+}
 
 void wait_vm(Wave& w, u32 vm) {
   while (w.vm.size() > vm) retire_oldest(w, w.vm);

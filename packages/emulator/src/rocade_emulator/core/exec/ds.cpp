@@ -29,59 +29,70 @@ void issue_read(Wave& w, const Inst& i) {
 }
 void issue_write(Wave& w) { issue_lgkm(w, {.pc = w.pc}); }
 
-// One element of `bytes` at `offset` into the registers from `reg`.
-void read_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, Fill fill) {
-  u32 addresses[kLanes];
-  each_lane(w, [&](int l) {
-    addresses[l] = address_of(w, i, l, offset);
-    static constexpr u8 kZero[16] = {};
-    const u8* from = touch_lds(w, i, l, addresses[l], bytes, Access::Read);
-    load_lane(w, reg, l, from ? from : kZero, bytes, fill);
-  });
-  count_lds(w, addresses, bytes);
+// Addresses of all lanes, taken before anything is written: a destination may hold them.
+struct LaneAddresses {
+  alignas(64) u32 at[kLanes];
+  LaneAddresses(const Wave& w, const Inst& i, i64 offset) {
+    const u32* row = w.v[i.src[0].index];
+    for (int l = 0; l < kLanes; ++l) at[l] = row[l] + static_cast<u32>(offset);
+  }
+};
+
+constexpr u8 kZero[16] = {};
+
+// One element of kBytes a lane into the registers from `reg`.
+template <u32 kBytes>
+void read_element(Wave& w, const Inst& i, const LaneAddresses& a, int reg, Fill fill) {
+  const u8* lds = w.group->lds.data();
+  if (read_lds<kBytes>(w, a.at))
+    each_lane(w, [&](int l) { load_lane(w, reg, l, lds + a.at[l], kBytes, fill); });
+  else
+    each_lane(w, [&](int l) {
+      const u8* from = touch_lds(w, i, l, a.at[l], kBytes, Access::Read);
+      load_lane(w, reg, l, from ? from : kZero, kBytes, fill);
+    });
+  count_lds(w, a.at, kBytes);
 }
-void write_element(Wave& w, const Inst& i, i64 offset, u32 bytes, int reg, u32 shift) {
-  u32 addresses[kLanes];
-  each_lane(w, [&](int l) {
-    addresses[l] = address_of(w, i, l, offset);
-    u8 data[16];
-    store_lane(w, reg, l, data, bytes, shift);
-    if (u8* to = touch_lds(w, i, l, addresses[l], bytes, Access::Write, data)) std::memcpy(to, data, bytes);
-  });
-  count_lds(w, addresses, bytes);
+template <u32 kBytes>
+void write_element(Wave& w, const Inst& i, const LaneAddresses& a, int reg, u32 shift) {
+  u8* lds = w.group->lds.data();
+  if (write_lds<kBytes>(w, a.at, w.exec()))
+    each_lane(w, [&](int l) { store_lane(w, reg, l, lds + a.at[l], kBytes, shift); });
+  else
+    each_lane(w, [&](int l) {
+      u8 data[16];
+      store_lane(w, reg, l, data, kBytes, shift);
+      if (u8* to = touch_lds(w, i, l, a.at[l], kBytes, Access::Write, data)) std::memcpy(to, data, kBytes);
+    });
+  count_lds(w, a.at, kBytes);
 }
 
 template <u32 kBytes, Fill kFill>
 void run_read(Wave& w, const Inst& i) {
-  // The destination may hold the address: addresses are read first, lane by lane, before that lane is written.
-  read_element(w, i, i.offset, kBytes, i.dst.index, kFill);
+  read_element<kBytes>(w, i, LaneAddresses(w, i, i.offset), i.dst.index, kFill);
   issue_read(w, i);
 }
-// The second element's address must not come from a register that the first has overwritten.
+// The two offsets of the forms with two elements.
+template <u32 kBytes, u32 kStride>
+i64 offset_of(const Inst& i, int element) {
+  return (i.offset >> 8 * element & 0xff) * i64{kBytes * kStride};
+}
 template <u32 kBytes, u32 kStride>
 void run_read2(Wave& w, const Inst& i) {
-  Row saved;
-  std::memcpy(saved, w.v[i.src[0].index], sizeof(saved));
-  Inst second = i;
-  read_element(w, i, (i.offset & 0xff) * kBytes * kStride, kBytes, i.dst.index, Fill::Whole);
-  Row first;
-  std::memcpy(first, w.v[i.src[0].index], sizeof(first));
-  std::memcpy(w.v[i.src[0].index], saved, sizeof(saved));
-  read_element(w, second, (i.offset >> 8 & 0xff) * kBytes * kStride, kBytes,
-               i.dst.index + static_cast<int>(kBytes / 4), Fill::Whole);
-  int address = i.src[0].index, low = i.dst.index, high = low + static_cast<int>(kBytes / 4);
-  if (address >= low && address < high) std::memcpy(w.v[address], first, sizeof(first));
+  const LaneAddresses first(w, i, offset_of<kBytes, kStride>(i, 0)), second(w, i, offset_of<kBytes, kStride>(i, 1));
+  read_element<kBytes>(w, i, first, i.dst.index, Fill::Whole);
+  read_element<kBytes>(w, i, second, i.dst.index + static_cast<int>(kBytes / 4), Fill::Whole);
   issue_read(w, i);
 }
 template <u32 kBytes, u32 kShift>
 void run_write(Wave& w, const Inst& i) {
-  write_element(w, i, i.offset, kBytes, i.src[1].index, kShift);
+  write_element<kBytes>(w, i, LaneAddresses(w, i, i.offset), i.src[1].index, kShift);
   issue_write(w);
 }
 template <u32 kBytes, u32 kStride>
 void run_write2(Wave& w, const Inst& i) {
-  write_element(w, i, (i.offset & 0xff) * kBytes * kStride, kBytes, i.src[1].index, 0);
-  write_element(w, i, (i.offset >> 8 & 0xff) * kBytes * kStride, kBytes, i.src[2].index, 0);
+  for (int k = 0; k < 2; ++k)
+    write_element<kBytes>(w, i, LaneAddresses(w, i, offset_of<kBytes, kStride>(i, k)), i.src[1 + k].index, 0);
   issue_write(w);
 }
 
@@ -156,28 +167,49 @@ void ds_swizzle_b32(Wave& w, const Inst& i) {
   issue_read(w, i);
 }
 
-// 16 lanes each fetch kBytes: a matrix of 16 rows of elements, read as groups of rows and handed out by column. Lane l of 16 gets, for b16, element l % 4 ... of the rows of its quarter; see docs for the picture.
-template <u32 kBits, u32 kBytes>
-void run_transpose(Wave& w, const Inst& i) {
-  constexpr int kElements = kBytes * 8 / kBits;  // of one lane
-  using Wide = std::conditional_t<kBytes == 8, u64, unsigned __int128>;
-  u32 addresses[kLanes];
-  Wide rows[kLanes] = {}, out[kLanes] = {};
-  each_lane(w, [&](int l) {
-    addresses[l] = address_of(w, i, l, i.offset);
-    if (const u8* from = touch_lds(w, i, l, addresses[l], kBytes, Access::Read)) std::memcpy(&rows[l], from, kBytes);
-  });
-  constexpr Wide kMask = (Wide{1} << kBits) - 1;
+// In a block of 16 lanes, the rows that they fetch are a matrix of kElements x 16 elements, row after row; lane l gets
+// column l.
+template <u32 kBits, class Row>
+void transpose(const Row* rows, Row* out) {
+  constexpr int kElements = sizeof(Row) * 8 / kBits == 21 ? 16 : sizeof(Row) * 8 / kBits;  // 12 bytes travel in 16
+  constexpr Row kMask = (Row{1} << kBits) - 1;
   for (int l = 0; l < kLanes; ++l) {
     int block = l & ~15, column = l & 15;
+    out[l] = 0;
     for (int e = 0; e < kElements; ++e) {
-      // Row e of the block's K x 16 tile lies in the 16 / kElements lanes from e * (16 / kElements).
       int from = block + e * (16 / kElements) + column / kElements;
       out[l] |= (rows[from] >> kBits * static_cast<u32>(column % kElements) & kMask) << kBits * static_cast<u32>(e);
     }
   }
+}
+// Whole elements: the same, without shifts.
+template <class Element>
+void transpose_elements(const u64* rows, u64* out) {
+  constexpr int kElements = 8 / sizeof(Element);
+  Element in[kLanes * kElements], turned[kLanes * kElements];
+  std::memcpy(in, rows, sizeof(in));
+  for (int block = 0; block < kLanes; block += 16)
+    for (int column = 0; column < 16; ++column)
+      for (int e = 0; e < kElements; ++e)
+        turned[(block + column) * kElements + e] = in[block * kElements + e * 16 + column];
+  std::memcpy(out, turned, sizeof(turned));
+}
+
+template <u32 kBits, u32 kBytes>
+void run_transpose(Wave& w, const Inst& i) {
+  using Wide = std::conditional_t<kBytes == 8, u64, unsigned __int128>;
+  const LaneAddresses a(w, i, i.offset);
+  Wide rows[kLanes] = {}, out[kLanes];
+  bool plain = read_lds<kBytes>(w, a.at);
+  each_lane(w, [&](int l) {
+    const u8* from = plain ? w.group->lds.data() + a.at[l] : touch_lds(w, i, l, a.at[l], kBytes, Access::Read);
+    if (from) std::memcpy(&rows[l], from, kBytes);
+  });
+  if constexpr (kBits == 16) transpose_elements<u16>(rows, out);
+  else if constexpr (kBits == 8) transpose_elements<u8>(rows, out);
+  else transpose<kBits>(rows, out);
   each_lane(w, [&](int l) { load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&out[l]), kBytes, Fill::Whole); });
-  count_lds(w, addresses, kBytes);
+  count_lds(w, a.at, kBytes);
   issue_read(w, i);
 }
 

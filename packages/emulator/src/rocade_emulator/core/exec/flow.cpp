@@ -2,6 +2,7 @@
 #include "control.hpp"
 #include "group.hpp"
 #include "launch.hpp"
+#include "lds.hpp"
 #include "table.hpp"
 #include "waits.hpp"
 
@@ -14,7 +15,7 @@ void branch_if(Wave& w, const Inst& i, bool taken) {
 
 void release_barrier(Group& g) {
   if (g.at_barrier == 0 || g.at_barrier < g.live) return;
-  ++g.epoch;
+  begin_epoch(g);
   g.at_barrier = 0;
   for (auto& wave : g.waves)
     if (wave->state == WaveState::AtBarrier) wave->state = WaveState::Running;

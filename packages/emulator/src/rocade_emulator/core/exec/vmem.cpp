@@ -22,9 +22,12 @@ template <Space kSpace, u32 kBytes, Fill kFill>
 void run_load(Wave& w, const Inst& i) {
   Addresses a = addresses_of<kSpace>(w, i, kBytes);
   if (has(i, Modifiers::kLds)) return load_to_lds(w, i, a, kBytes, kFill == Fill::Signed);
+  bool plain = plain_access(w, a, kBytes, false);
   for (u64 m = a.lanes; m; m &= m - 1) {
     int l = std::countr_zero(m);
-    const u8* from = a.clamped >> l & 1 ? nullptr : touch_memory(w, i, l, a.at[l], kBytes, false);
+    const u8* from = a.clamped >> l & 1 ? nullptr
+                     : plain            ? reinterpret_cast<const u8*>(a.at[l])
+                                        : touch_memory(w, i, l, a.at[l], kBytes, false);
     load_lane(w, i.dst.index, l, from ? from : kZero, kBytes, kFill);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, false);
@@ -34,9 +37,11 @@ void run_load(Wave& w, const Inst& i) {
 template <Space kSpace, u32 kBytes, u32 kShift>
 void run_store(Wave& w, const Inst& i) {
   Addresses a = addresses_of<kSpace>(w, i, kBytes);
+  bool plain = plain_access(w, a, kBytes, true);
   for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
     int l = std::countr_zero(m);
-    if (u8* to = touch_memory(w, i, l, a.at[l], kBytes, true)) store_lane(w, i.src[1].index, l, to, kBytes, kShift);
+    u8* to = plain ? reinterpret_cast<u8*>(a.at[l]) : touch_memory(w, i, l, a.at[l], kBytes, true);
+    if (to) store_lane(w, i.src[1].index, l, to, kBytes, kShift);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, true);
   issue_vm(w, {.pc = w.pc});
