@@ -152,6 +152,7 @@ int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error
   }
   Entry entry{static_cast<u32>(index), c->kernarg,       c->dispatch_packet, c->user_sgprs, c->kernarg_preload,
               c->workgroup_ids,        c->workitem_ids, c->lds_bytes,       c->scratch_bytes};
+  find_beyond(l->launch, {c->vgprs, c->accum_offset, c->sgprs});
   if (run_grid(l->launch, entry)) return 0;
   return tell(error, error_size, l->launch.error);
 }

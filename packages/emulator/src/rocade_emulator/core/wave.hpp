@@ -12,11 +12,12 @@ struct Group;    // workgroup: LDS, barrier, its waves (group.hpp)
 struct Program;  // decoded text (program.hpp)
 
 // Memory operations in flight, oldest first. A counter wait retires them in order (gfx9: vmcnt covers loads and
-// stores; lgkmcnt covers LDS in order and SMEM out of order, so that only lgkmcnt(0) proves an SMEM).
+// stores; lgkmcnt covers LDS in order and SMEM out of order, so that only lgkmcnt(0) proves an SMEM). A FLAT operation is
+// in both queues, since it may reach LDS or memory.
 struct InFlight {
   u32 pc = 0;
   bool scalar = false;       // destination is SGPRs
-  bool smem = false;         // out of order
+  bool unordered = false;    // SMEM and FLAT: others may be done before it, so that only a wait for 0 proves it
   bool to_lds = false;       // direct-to-LDS: LDS is written when this retires
   u16 first = 0;             // destination registers
   u8 count = 0;

@@ -18,6 +18,11 @@ namespace {
 
 constexpr u8 kZero[16] = {};
 
+template <Space kSpace>
+void issue_memory(Wave& w, const InFlight& f) {
+  kSpace == Space::Flat ? issue_flat(w, f) : issue_vm(w, f);
+}
+
 template <Space kSpace, u32 kBytes, Fill kFill>
 void run_load(Wave& w, const Inst& i) {
   Addresses a = addresses_of<kSpace>(w, i, kBytes);
@@ -31,7 +36,7 @@ void run_load(Wave& w, const Inst& i) {
     load_lane(w, i.dst.index, l, from ? from : kZero, kBytes, kFill);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, false);
-  issue_vm(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
+  issue_memory<kSpace>(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
 }
 
 template <Space kSpace, u32 kBytes, u32 kShift>
@@ -44,7 +49,7 @@ void run_store(Wave& w, const Inst& i) {
     if (to) store_lane(w, i.src[1].index, l, to, kBytes, kShift);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, true);
-  issue_vm(w, {.pc = w.pc});
+  issue_memory<kSpace>(w, {.pc = w.pc});
 }
 
 template <std::size_t kBytes>
@@ -76,7 +81,7 @@ void run_amo_with(Wave& w, const Inst& i, F&& next) {
     if (returns) load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, sizeof(T), true);
-  issue_vm(w, {.pc = w.pc, .first = i.dst.index, .count = static_cast<u8>(returns ? i.dst.count : 0)});
+  issue_memory<kSpace>(w, {.pc = w.pc, .first = i.dst.index, .count = static_cast<u8>(returns ? i.dst.count : 0)});
 }
 
 template <class T>
