@@ -166,6 +166,16 @@ std::vector<OpInfo> mubuf_rows() {
   return rows;
 }
 
+// GLOBAL loads to LDS; the wide ones are gfx950's.
+static void add_lds_loads(std::vector<OpInfo>& rows) {
+  for (auto [name, code] : {std::pair{"global_load_lds_ubyte", 38}, {"global_load_lds_sbyte", 39},
+                            {"global_load_lds_ushort", 40}, {"global_load_lds_sshort", 41}, {"global_load_lds_dword", 42},
+                            {"global_load_lds_dwordx4", 125}, {"global_load_lds_dwordx3", 126}}) {
+    rows.push_back(row(name, Format::Flat, 2 * kSegment + code, &load_dwords_to_lds<Space::Global>, Type::None, Type::None));
+    if (code >= 125) rows.back().target = Target::Gfx950;
+  }
+}
+
 std::vector<OpInfo> flat_rows() {
   constexpr Format kFormat = Format::Flat;
   std::vector<OpInfo> rows;
@@ -186,13 +196,6 @@ std::vector<OpInfo> flat_rows() {
     add({
 #include "isa/vmem.inc"
     });
-    for (auto [name, code] : {std::pair{"global_load_lds_ubyte", 38}, {"global_load_lds_sbyte", 39},
-                              {"global_load_lds_ushort", 40}, {"global_load_lds_sshort", 41}, {"global_load_lds_dword", 42}})
-      rows.push_back(row(name, kFormat, kBase + code, &load_dwords_to_lds<kSpace>, Type::None, Type::None));
-    for (auto [name, code] : {std::pair{"global_load_lds_dwordx4", 125}, {"global_load_lds_dwordx3", 126}}) {
-      rows.push_back(row(name, kFormat, kBase + code, &load_dwords_to_lds<kSpace>, Type::None, Type::None));
-      rows.back().target = Target::Gfx950;
-    }
   }
 #undef PREFIX
 #undef AMO
@@ -208,6 +211,7 @@ std::vector<OpInfo> flat_rows() {
     });
   }
 #undef PREFIX
+  add_lds_loads(rows);
   return rows;
 }
 
