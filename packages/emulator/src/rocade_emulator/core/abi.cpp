@@ -144,6 +144,8 @@ int emu_launch_add_range(emu_launch* l, const emu_range* r) {
 
 int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) {
   apply(l->launch, *c);
+  if (u64{c->block[0]} * c->block[1] > kMaxItems || u64{c->block[0]} * c->block[1] * c->block[2] - 1 >= kMaxItems)
+    return tell(error, error_size, "a workgroup has 1 to " + std::to_string(kMaxItems) + " work items");
   i32 index = l->program->program.index_at(c->entry);
   if (index < 0) {
     const auto& bad = l->program->program.undecoded;
