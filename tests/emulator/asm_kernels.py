@@ -1,4 +1,4 @@
-"""Programs of small kernels written in assembly: each a name and a body, with the descriptor that they share."""
+"""Programs of small kernels in assembly: each a name and a body, with the descriptor that they share."""
 
 from __future__ import annotations
 
@@ -62,10 +62,14 @@ def program(target: str, bodies: Mapping[str, str], resources: Resources | None 
         lines += [f".globl {name}", ".p2align 8", f".type {name},@function", f"{name}:", body, "s_endpgm"]
         lines.append(_DESCRIPTOR.format(name=name, r=has, private=int(has.scratch > 0)))
     kernels = "".join(_METADATA.format(name=name, r=has) for name in bodies)
-    lines.append(f".amdgpu_metadata\n---\namdhsa.version: [1, 2]\namdhsa.kernels:\n{kernels}.end_amdgpu_metadata")
+    lines.append(
+        f".amdgpu_metadata\n---\namdhsa.version: [1, 2]\namdhsa.kernels:\n{kernels}.end_amdgpu_metadata"
+    )
     return emu.Program.from_assembly("\n".join(lines) + "\n", target)
 
 
-def launch(found: emu.Program, name: str, checks: str | tuple[str, ...] = "all", **options: object) -> emu.Result:
+def launch(
+    found: emu.Program, name: str, checks: str | tuple[str, ...] = "all", **options: object
+) -> emu.Result:
     """Run a kernel with one wave and a null pointer."""
     return emu.launch(found, name, 1, 64, [None], checks=checks, **options)  # type: ignore[arg-type]

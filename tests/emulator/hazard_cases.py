@@ -28,7 +28,9 @@ def _only950(states: int) -> dict[str, int]:
 
 def _scalar() -> Iterator[Case]:
     lane = "v_readfirstlane_b32 s8, v0"
-    yield Case(("kValuScalar", "kVmem", "ReadsScalar"), lane, "buffer_load_dword v1, off, s[8:11], 0", _both(5))
+    yield Case(
+        ("kValuScalar", "kVmem", "ReadsScalar"), lane, "buffer_load_dword v1, off, s[8:11], 0", _both(5)
+    )
     yield Case(("kValuScalar", "kLaneSelect", "LaneSelect"), lane, "v_readlane_b32 s9, v1, s8", _both(4))
     yield Case(("kValuScalar", "kLaneSelect", "LaneSelect"), lane, "v_writelane_b32 v1, 0, s8", _both(4))
     compare = "v_cmp_eq_u32 vcc, v0, v1"
@@ -67,11 +69,21 @@ def _vector() -> Iterator[Case]:
     yield Case(rule, "v_exp_f32 v1, v2", "v_add_f32 v3, v1, v1", _both(1))
     yield Case(rule, "v_rcp_f64 v[2:3], v[4:5]", "v_mov_b32 v6, v3", _both(1))
     rule = ("kPartial", "kValu", "Touches")
-    part = "v_add_f16_sdwa v1, v2, v3 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:WORD_0 src1_sel:WORD_0"
+    part = (
+        "v_add_f16_sdwa v1, v2, v3 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:WORD_0 src1_sel:WORD_0"
+    )
     yield Case(rule, part, "v_mov_b32 v4, v1", _both(1))
     yield Case(rule, part, "v_mov_b32 v1, v4", _both(1))
     yield Case(rule, "v_mad_u16 v1, v2, v3, v4 op_sel:[0,0,0,1]", "v_mov_b32 v4, v1", _both(1))
     yield Case(rule, "v_cvt_sr_fp8_f32 v1, v2, v3 op_sel:[0,0,1,0]", "v_mov_b32 v4, v1", _both(1))
+    for text in (
+        "v_cvt_scalef32_pk_fp4_f32 v1, v2, v3, v4",
+        "v_cvt_scalef32_sr_fp8_f32 v1, v2, v3, v4 op_sel:[0,0,1,0]",
+    ):
+        yield Case(rule, text, "v_mov_b32 v5, v1", _only950(1))
+
+
+def _stores_and_dots() -> Iterator[Case]:
     for store in (
         "global_store_dwordx4 v[2:3], v[4:7], off",
         "buffer_store_dwordx3 v[4:6], v2, s[8:11], 0 offen",
@@ -169,8 +181,14 @@ def _after_sgemm() -> Iterator[Case]:
         first = shape.text(_D, _A, _B, None)
         written = {t: p + 2 for t, p in shape.passes.items()}
         yield Case(("kSgemm", "kMfma", "ReadsAB"), first, _XDL.text(128, _D, 134, None), written)
-        yield Case(("kSgemm", "kSgemm | kDgemm", "OtherC"), first, _SGEMM.text(128, 132, 134, _D + 2), shape.passes)
-        for text in (f"v_mov_b32 v128, v{_D}", f"v_mov_b32 v{_D + 3}, 0", f"global_store_dword v[128:129], v{_D}, off"):
+        yield Case(
+            ("kSgemm", "kSgemm | kDgemm", "OtherC"), first, _SGEMM.text(128, 132, 134, _D + 2), shape.passes
+        )
+        for text in (
+            f"v_mov_b32 v128, v{_D}",
+            f"v_mov_b32 v{_D + 3}, 0",
+            f"global_store_dword v[128:129], v{_D}, off",
+        ):
             yield Case(("kSgemm", "kVectorOp", "Touches"), first, text, written)
     chained = SGEMM[0].text(_D, _A, _B, _D)
     yield Case(("kXdl | kSgemm", "kMfma", "SameC"), chained, chained, _both(2))
@@ -187,11 +205,28 @@ def _after_dgemm() -> Iterator[Case]:
     fma = "v_fma_f64 v[128:129], v[130:131], v[132:133], v[134:135]"
     yield Case(("kDgemm", "kFma64", "Always"), first, fma, _both(2))
     first = large.text(_D, _A, _B, None)
-    yield Case(("kDgemm", "kSgemm | kDgemm", "OtherC"), first, small.text(128, 130, 132, _D), {"gfx942": 9, "gfx950": 17})
-    yield Case(("kDgemm", "kMfma", "ReadsAB"), first, _XDL.text(128, _D, 134, None), {"gfx942": 11, "gfx950": 19})
+    yield Case(
+        ("kDgemm", "kSgemm | kDgemm", "OtherC"),
+        first,
+        small.text(128, 130, 132, _D),
+        {"gfx942": 9, "gfx950": 17},
+    )
+    yield Case(
+        ("kDgemm", "kMfma", "ReadsAB"), first, _XDL.text(128, _D, 134, None), {"gfx942": 11, "gfx950": 19}
+    )
     yield Case(("kDgemm", "kMemory", "ReadsVector"), first, f"ds_write_b32 v128, v{_D}", _both(18))
-    yield Case(("kDgemm", "kPlainValu", "ReadsVector"), first, f"v_mov_b32 v128, v{_D}", {"gfx942": 11, "gfx950": 19})
+    yield Case(
+        ("kDgemm", "kPlainValu", "ReadsVector"), first, f"v_mov_b32 v128, v{_D}", {"gfx942": 11, "gfx950": 19}
+    )
     yield Case(("kDgemm", "kVectorOp", "Overwrites"), first, f"v_mov_b32 v{_D}, 0", _both(11))
 
 
-CASES = (*_scalar(), *_vector(), *_matrix_inputs(), *_after_xdl(), *_after_sgemm(), *_after_dgemm())
+CASES = (
+    *_scalar(),
+    *_vector(),
+    *_stores_and_dots(),
+    *_matrix_inputs(),
+    *_after_xdl(),
+    *_after_sgemm(),
+    *_after_dgemm(),
+)

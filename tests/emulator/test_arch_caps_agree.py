@@ -7,11 +7,11 @@ import struct
 
 import numpy as np
 import pytest
-from arch_caps import TARGETS, Feature, Level
-from arch_caps._target import Fp8, Matrix
 from tests.emulator import asm_kernels, assembly
 
 import rocade_emulator as emu
+from arch_caps import TARGETS, Feature, Level
+from arch_caps._target import Fp8, Matrix
 from rocade_emulator import _targets
 
 NAMES = ("gfx942", "gfx950")

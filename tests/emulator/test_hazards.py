@@ -63,7 +63,9 @@ def test_one_state_less_than_needed_is_reported(target: str) -> None:
         if clean.reports:
             problems.append(f"{case}: with {needed} states: {clean.describe()}")
         broken = asm_kernels.launch(planted(target), f"wrong{k}", "hazards")
-        if not any(r.detail.startswith(wanted) and r.detail.endswith(f"found {needed - 1}") for r in broken.errors):
+        if not any(
+            r.detail.startswith(wanted) and r.detail.endswith(f"found {needed - 1}") for r in broken.errors
+        ):
             problems.append(f"{case}: expected {wanted!r}, got {broken.describe()}")
     assert not problems, "\n".join(problems)
 
@@ -75,9 +77,15 @@ HARMLESS = {
     "transcendental to transcendental": ("v_exp_f32 v1, v2", "v_log_f32 v3, v1"),
     "scalar unit after vector unit": ("v_readfirstlane_b32 s8, v0", "s_add_u32 s8, s8, 1"),
     "a store of 8 bytes": ("global_store_dwordx2 v[2:3], v[4:5], off", "v_mov_b32 v4, 0"),
-    "a store with a scalar offset": ("buffer_store_dwordx4 v[4:7], v2, s[8:11], s12 offen", "v_mov_b32 v4, 0"),
+    "a store with a scalar offset": (
+        "buffer_store_dwordx4 v[4:7], v2, s[8:11], s12 offen",
+        "v_mov_b32 v4, 0",
+    ),
     "a buffer load to LDS": ("s_mov_b32 m0, 0", "buffer_load_dword v2, s[8:11], 0 offen lds"),
-    "another hardware register": ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0", "s_getreg_b32 s8, hwreg(HW_REG_HW_ID)"),
+    "another hardware register": (
+        "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0",
+        "s_getreg_b32 s8, hwreg(HW_REG_HW_ID)",
+    ),
 }
 
 
@@ -111,7 +119,7 @@ def test_states_are_counted_along_the_path(target: str) -> None:
     assert found == {"product": 1, "waited": 0, "jump": 0, "fall": 1}
 
 
-# ---- Compiled kernels ---------------------------------------------------------------------------------------------
+# ---- Compiled kernels
 
 
 def _hip(target: str, kernel: str, block: int, *args: Any) -> test_faults.Subject:

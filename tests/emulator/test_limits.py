@@ -1,4 +1,4 @@
-"""Registers beyond the kernel's allocation, private memory that was never written, and FLAT in both wait counts."""
+"""Registers beyond the allocation, private memory that was never written, and FLAT in both wait counts."""
 
 from __future__ import annotations
 
@@ -60,9 +60,18 @@ def test_only_what_runs_is_reported() -> None:
 SCRATCH = asm_kernels.Resources(scratch=64)
 PRIVATE = {
     "read": ("v_mov_b32 v1, 0\nscratch_load_dword v2, v1, off offset:8", 1),
-    "written": ("v_mov_b32 v1, 0\nscratch_store_dword v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:8", 0),
-    "other": ("v_mov_b32 v1, 0\nscratch_store_dword v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:12", 1),
-    "half": ("v_mov_b32 v1, 0\nscratch_store_short v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:8", 1),
+    "written": (
+        "v_mov_b32 v1, 0\nscratch_store_dword v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:8",
+        0,
+    ),
+    "other": (
+        "v_mov_b32 v1, 0\nscratch_store_dword v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:12",
+        1,
+    ),
+    "half": (
+        "v_mov_b32 v1, 0\nscratch_store_short v1, v1, off offset:8\nscratch_load_dword v2, v1, off offset:8",
+        1,
+    ),
     "half_read": ("v_mov_b32 v1, 0\nscratch_store_short v1, v1, off\nscratch_load_ushort v2, v1, off", 0),
     "lanes": (
         "v_mov_b32 v1, 0\ns_mov_b64 exec, 15\nscratch_store_dword v1, v1, off\ns_mov_b64 exec, 31\n"
@@ -84,9 +93,11 @@ def test_private_memory_that_was_never_written(target: str) -> None:
     assert found.lane == 4
 
 
-# ---- FLAT ---------------------------------------------------------------------------------------------------------
+# ---- FLAT
 
-_START = "s_load_dwordx2 s[2:3], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\nv_mov_b32 v2, s2\nv_mov_b32 v3, s3\ns_nop 4\n"
+_START = (
+    "s_load_dwordx2 s[2:3], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\nv_mov_b32 v2, s2\nv_mov_b32 v3, s3\ns_nop 4\n"
+)
 _LDS = "v_mov_b32 v8, 0\nds_write_b32 v8, v8\ns_waitcnt lgkmcnt(0)\n"
 FLAT = {
     # waits between a flat load and its reader, and whether they suffice
@@ -104,7 +115,9 @@ def flat(target: str) -> emu.Program:
     bodies = {name: f"{_START}flat_load_dword v4, v[2:3]\n{wait}{read}" for name, (wait, _) in FLAT.items()}
     older = "global_load_dword v4, v[2:3], off\nflat_load_dword v6, v[2:3]\n"
     bodies["older_global"] = f"{_START}{older}s_waitcnt vmcnt(1)\n{read}"
-    bodies["older_lds"] = f"{_LDS}{_START}ds_read_b32 v4, v8\nflat_load_dword v6, v[2:3]\ns_waitcnt lgkmcnt(1)\n{read}"
+    bodies["older_lds"] = (
+        f"{_LDS}{_START}ds_read_b32 v4, v8\nflat_load_dword v6, v[2:3]\ns_waitcnt lgkmcnt(1)\n{read}"
+    )
     bodies["older_both"] = f"{_START}{older}s_waitcnt vmcnt(0) lgkmcnt(0)\n{read}"
     bodies["store"] = f"{_START}flat_store_dword v[2:3], v8\ns_waitcnt vmcnt(0)\nv_mov_b32 v8, 0\n"
     return asm_kernels.program(target, bodies, asm_kernels.Resources(lds=64))
@@ -125,5 +138,8 @@ def test_a_flat_load_is_counted_twice(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_with_a_flat_load_in_flight_only_zero_proves_anything(target: str) -> None:
-    faults = {name: len(_run_flat(target, name).errors) for name in ("older_global", "older_lds", "older_both", "store")}
+    faults = {
+        name: len(_run_flat(target, name).errors)
+        for name in ("older_global", "older_lds", "older_both", "store")
+    }
     assert faults == {"older_global": 1, "older_lds": 1, "older_both": 0, "store": 0}

@@ -81,7 +81,10 @@ u32 matrix_class(std::string_view name) {
 bool is_partial(const Inst& i, std::string_view name) {
   if (has(i, Modifiers::kSdwa))
     return field(i, Modifiers::kDstSelShift, 3) != static_cast<u32>(Select::Dword);
-  return has(i, Modifiers::kDstHigh) || (name.starts_with("v_cvt_sr_") && i.op_sel >> 2 & 1);
+  if (name.starts_with("v_cvt_scalef32_pk_fp4")) // LLVM waits after all of them
+    return true;
+  bool byte = name.starts_with("v_cvt_sr_") || name.starts_with("v_cvt_scalef32_sr_");
+  return has(i, Modifiers::kDstHigh) || (byte && i.op_sel >> 2 & 1);
 }
 
 u32 valu_classes(const Inst& i, std::string_view name) {
