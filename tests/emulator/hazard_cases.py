@@ -1,4 +1,4 @@
-"""For every rule of core/checks/hazards.inc: two instructions that need wait states between them, and how many."""
+"""For every rule of core/checks/hazards.inc: two instructions, and the wait states needed between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TARGETS = ("gfx942", "gfx950")
 
 @dataclass(frozen=True)
 class Case:
-    """`first` and `second` break the rule (classes and touch, as its row names them) with fewer states between."""
+    """`first` and `second` break the rule (classes and touch as in its row) with fewer states between."""
 
     rule: tuple[str, str, str]
     first: str
@@ -221,12 +221,5 @@ def _after_dgemm() -> Iterator[Case]:
     yield Case(("kDgemm", "kVectorOp", "Overwrites"), first, f"v_mov_b32 v{_D}, 0", _both(11))
 
 
-CASES = (
-    *_scalar(),
-    *_vector(),
-    *_stores_and_dots(),
-    *_matrix_inputs(),
-    *_after_xdl(),
-    *_after_sgemm(),
-    *_after_dgemm(),
-)
+_GROUPS = (_scalar, _vector, _stores_and_dots, _matrix_inputs, _after_xdl, _after_sgemm, _after_dgemm)
+CASES = tuple(case for group in _GROUPS for case in group())

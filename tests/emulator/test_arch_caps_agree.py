@@ -1,4 +1,4 @@
-"""The emulator and the capability table say the same of each GPU: what it executes is native, what it refuses is not."""
+"""The emulator and the capability table agree: what is native executes, what is not is refused."""
 
 from __future__ import annotations
 

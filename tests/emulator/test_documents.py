@@ -1,4 +1,4 @@
-"""Every sample of the emulator's documents runs: a page's Python as one program, then its shell lines in the same folder."""
+"""Samples of the emulator's documents run: a page's Python as one program, then its shell lines."""
 
 from __future__ import annotations
 

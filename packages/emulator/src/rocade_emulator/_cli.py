@@ -25,7 +25,7 @@ examples:
   rocade-emulator run kernel.co --grid 4 --block 256 --args random-f32:1024 undefined:4096 i32:1024
   rocade-emulator report kernel.s --target gfx950 --block 64,4 --lds 65536 --args zeros:65536 --json
   rocade-emulator trace kernel.co --kernel sum --block 64 --wave 0 --lines 100 --args file:input.bin zeros:4
-  rocade-emulator run kernel.co --block 256 --schedule random --seed 7 --quantum 30 --args zeros:64 --save 0=out
+  rocade-emulator run kernel.co --block 256 --schedule random --seed 7 --quantum 30 --args zeros:64 --save 0=o
 
 exit status: 0, 1 when faults were found, 2 when the kernel could not be run
 """
