@@ -22,7 +22,7 @@ REGISTERS = {
     "v_mov_b64 v[48:49], 0": "write of v49, but the kernel has 48 registers of that kind",
     "v_accvgpr_write_b32 a15, 0": "",
     "v_accvgpr_write_b32 a16, 0": "write of a16, but the kernel has 16 registers of that kind",
-    "v_mfma_f32_4x4x1_16b_f32 a[14:17], v0, v1, 0": "write of a17, but the kernel has 16 registers of that kind",
+    "v_accvgpr_mov_b32 a17, a1": "write of a17, but the kernel has 16 registers of that kind",
     "s_mov_b32 s31, 0": "",
     "s_mov_b32 s32, 0": "write of s32, but the kernel has 32 registers of that kind",
     "s_mov_b64 s[98:99], 0": "write of s99, but the kernel has 32 registers of that kind",
