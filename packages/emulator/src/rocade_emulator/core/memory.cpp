@@ -19,7 +19,7 @@ bool in_view(const Range& r, u64 offset, u32 bytes) {
 }  // namespace
 
 bool Range::covers(u64 address, u32 bytes) const {
-  if (address < begin || address + bytes > end) return false;
+  if (!spans(address, bytes)) return false;
   if (element == 0) return true;
   // An access may span elements that lie side by side, so each piece of element size is looked up by itself.
   for (u64 at = address; at < address + bytes;) {

@@ -19,6 +19,8 @@ struct Range {
   std::vector<u64> sizes, strides;
   std::vector<u8> defined;           // one bit a byte when the range starts undefined, else empty
 
+  // The hull holds these bytes; addresses may be near 2^64.
+  bool spans(u64 address, u64 bytes) const { return address >= begin && address <= end && bytes <= end - address; }
   bool covers(u64 address, u32 bytes) const;
   // Define the bytes (write), or say whether all of them are defined (read).
   bool mark(u64 address, u32 bytes, bool write);
@@ -33,8 +35,7 @@ class Memory {
   bool holds(u64 address, u64 bytes, bool write, u32 hint) const {
     if (hint >= ranges_.size()) return false;
     const Range& r = ranges_[hint];
-    return address >= r.begin && bytes <= r.end - r.begin && address - r.begin <= r.end - r.begin - bytes &&
-           r.element == 0 && r.defined.empty() && (r.writable || !write);
+    return r.spans(address, bytes) && r.element == 0 && r.defined.empty() && (r.writable || !write);
   }
 
  private:

@@ -46,7 +46,7 @@ void buffer_addresses(const Wave& w, const Inst& i, u32 bytes, Addresses& a) {
 
 // Private memory of a lane: an address inside the lane's own bytes, or 0, which touch_memory reports.
 u64 private_address(const Wave& w, int lane, u64 offset, u32 bytes) {
-  if (offset + bytes > w.scratch_bytes) return 0;
+  if (offset > w.scratch_bytes || bytes > w.scratch_bytes - offset) return 0;
   return reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * static_cast<u64>(lane) + offset;
 }
 
@@ -99,6 +99,7 @@ bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write) {
     bits |= at;
   }
   if (!lanes || bits % std::min(bytes, 4u)) return false;
+  if (high - low >= u64{1} << 48) return false;  // so that the sum below does not wrap
   return w.group->launch->memory->holds(low, high - low + bytes, write, w.range_hint);
 }
 
@@ -106,8 +107,8 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
   if (address >> 32 == kSharedAperture && is_flat(i))
     return touch_lds(w, i, lane, static_cast<u32>(address), bytes, write ? Access::Write : Access::Read);
   Launch& launch = *w.group->launch;
-  u64 scratch = reinterpret_cast<u64>(w.scratch);
-  if (w.scratch && address >= scratch && address + bytes <= scratch + u64{w.scratch_bytes} * kLanes) {
+  u64 scratch = reinterpret_cast<u64>(w.scratch), lanes_bytes = u64{w.scratch_bytes} * kLanes;
+  if (w.scratch && address - scratch < lanes_bytes && bytes <= lanes_bytes - (address - scratch)) {
     if (!mark_scratch(w, address, bytes, write))
       launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address - scratch, "read of private memory that was never written");
     return reinterpret_cast<u8*>(address);

@@ -113,6 +113,7 @@ void decode_vop1(Reader& r) {
   } else {
     if (named(r, "v_accvgpr_mov_b32")) {
       dst += kAccBase;
+      if (r.inst.src[0].kind != Kind::Vector) r.fail("source is no accumulation register");
       r.inst.src[0].index += kAccBase;
     }
     r.inst.dst = r.vector(dst, info.dst);
