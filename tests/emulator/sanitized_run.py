@@ -1,7 +1,8 @@
 """Run in a process whose core is built with sanitizers: damaged files, random text and random programs.
 
-Nothing here has to be right. What must not happen is an access outside of an object, or undefined behaviour: the
-sanitizers end the process then. Usage: python -m tests.emulator.sanitized_run TARGET CODE_OBJECT SEED SECONDS
+Nothing here has to be right. What must not happen is an access outside of an object, or undefined
+behaviour: the sanitizers end the process then.
+Usage: python -m tests.emulator.sanitized_run TARGET CODE_OBJECT SEED SECONDS
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ NUMBER = {"gfx942": 0, "gfx950": 1}
 ALL_CHECKS = 63
 ENDPGM = 0xBF810000
 STEPS = 2000
-# (bits that name a format, words of its shortest form): SOP1, SOPC, SOPP, SOP2, SOPK, SMEM, VOP1, VOPC, VOP2, VOP3,
-# VOP3P, DS, FLAT, MUBUF.
+# (bits that name a format, how many, words of its shortest form): SOP1, SOPC, SOPP, SOP2, SOPK, SMEM, VOP1,
+# VOPC, VOP2, VOP3, VOP3P, DS, FLAT, MUBUF.
 FORMATS = (
     *((0xBE800000, 9, 1), (0xBF000000, 9, 1), (0xBF800000, 9, 1), (0x80000000, 2, 1), (0xB0000000, 4, 1)),
     *((0xC0000000, 6, 2), (0x7E000000, 7, 1), (0x7C000000, 7, 1), (0x00000000, 1, 1), (0xD0000000, 6, 2)),
@@ -78,7 +79,7 @@ def decode_noise(rng: random.Random, target: int) -> list[list[int]]:
 
 
 def run_words(rng: random.Random, words: list[int], target: int) -> int:
-    """Run a program with two workgroups of 96 work items on a small buffer; returns how many instructions ran."""
+    """Run a program: two workgroups of 96 work items, a small buffer. Returns how many instructions ran."""
     lib = _native.library()
     text = Text([*words, ENDPGM], target, strict=True)
     assert text.ok, text.error.value
@@ -88,14 +89,12 @@ def run_words(rng: random.Random, words: list[int], target: int) -> int:
     assert lib.emu_launch_create(text.handle, ctypes.byref(launch)) == 0
     whole = _native.RangeStruct(ctypes.addressof(buffer), 4096, 1, 0, 0, 0)
     assert lib.emu_launch_add_range(launch, ctypes.byref(whole)) == 0
-    config = _native.ConfigStruct(
-        kernarg=ctypes.addressof(buffer),
-        **{"lds_bytes": rng.choice((0, 64, 1024)), "scratch_bytes": rng.choice((0, 16))},
-        **{"vgprs": 512, "sgprs": 102, "accum_offset": 256, "user_sgprs": 4, "workgroup_ids": 7},
-        **{"workitem_ids": 2, "checks": rng.choice((0, ALL_CHECKS)), "schedule": rng.randrange(3)},
-        **{"quantum": rng.randrange(1, 9), "seed": 1, "resident": 2, "threads": rng.randrange(1, 3)},
-        **{"step_limit": STEPS, "max_reports": 8},
-    )
+    config = _native.ConfigStruct(kernarg=ctypes.addressof(buffer), seed=1, step_limit=STEPS, max_reports=8)
+    config.vgprs, config.sgprs, config.accum_offset = 512, 102, 256
+    config.user_sgprs, config.workgroup_ids, config.workitem_ids = 4, 7, 2
+    config.lds_bytes, config.scratch_bytes = rng.choice((0, 64, 1024)), rng.choice((0, 16))
+    config.checks, config.schedule = rng.choice((0, ALL_CHECKS)), rng.randrange(3)
+    config.quantum, config.resident, config.threads = rng.randrange(1, 9), 2, rng.randrange(1, 3)
     config.grid[:] = (2, 1, 1)
     config.block[:] = (96, 1, 1)
     error = ctypes.create_string_buffer(4096)

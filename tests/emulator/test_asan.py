@@ -1,4 +1,4 @@
-"""The core under AddressSanitizer and UndefinedBehaviorSanitizer: damaged files, random programs, and real kernels."""
+"""The core under AddressSanitizer and UBSan: damaged files, random programs, and real kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asan
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment in which Python loads a core that is built with sanitizers. Objects are kept between runs."""
+    """Environment in which Python loads a core built with sanitizers. Objects are kept between runs."""
     gxx = shutil.which("g++")
     if gxx is None:
         pytest.skip("needs g++ and its sanitizers")

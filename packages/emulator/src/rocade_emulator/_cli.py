@@ -1,8 +1,9 @@
-"""The command `rocade-emulator`: run, report on or trace a kernel, or list what a file holds."""
+"""The command `rocade-emulator`: run, report on or trace a kernel, list what a file holds, measure speed."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_file(command)
         _add_launch(command)
     _add_trace(commands.choices["trace"])
+    _add_bench(commands.add_parser("bench", help="how fast the emulator runs a matrix kernel here"))
     commands.choices["report"].add_argument(
         "--json", action="store_true", help="print JSON instead of a table"
     )
@@ -140,6 +142,12 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("--wave", type=int, help="only this wave of a workgroup")
     command.add_argument("--lanes", type=int, default=4, help="lanes shown of a vector register (default 4)")
     command.add_argument("--lines", type=int, default=0, help="stop after so many lines; 0 is no limit")
+
+
+def _add_bench(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--target", choices=sorted(BY_NAME), help="only this GPU")
+    command.add_argument("--seconds", type=float, default=2.0, help="processor time for each (default 2)")
+    command.add_argument("--json", action="store_true", help="print JSON, a line for each")
 
 
 class _Enough(Exception):  # noqa: N818  it is no error
@@ -215,7 +223,17 @@ def _list(program: Program) -> None:
             print(text.rstrip())
 
 
+def _bench(options: argparse.Namespace) -> int:
+    from rocade_emulator import _bench
+
+    for speed in _bench.speeds([options.target] if options.target else sorted(BY_NAME), options.seconds):
+        print(json.dumps(speed.record()) if options.json else speed.line(), flush=True)
+    return 0
+
+
 def _command(options: argparse.Namespace) -> int:
+    if options.command == "bench":
+        return _bench(options)
     program = Program.from_file(options.file, options.target)
     if options.command == "list":
         _list(program)

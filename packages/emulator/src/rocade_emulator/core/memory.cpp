@@ -2,6 +2,7 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace emu {
 namespace {
@@ -30,12 +31,16 @@ bool Range::covers(u64 address, u32 bytes) const {
   return true;
 }
 
+// Workgroups on several host threads share the ranges of global memory, so bits are set atomically.
 bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
-  for (u64 at = first; at < first + bytes; ++at) {
-    if (write)
-      defined[at / 8] |= static_cast<u8>(1u << at % 8);
-    else if (!(defined[at / 8] >> at % 8 & 1))
-      return false;
+  for (u64 at = first, end = first + bytes; at < end;) {
+    u64 next = std::min(end, (at / 8 + 1) * 8);
+    u8 mask = static_cast<u8>((1u << (next - at)) - 1) << at % 8;
+    std::atomic_ref<u8> bits(defined[at / 8]);
+    u8 missing = mask & ~bits.load(std::memory_order_relaxed);
+    if (missing && !write) return false;
+    if (missing) bits.fetch_or(mask, std::memory_order_relaxed);
+    at = next;
   }
   return true;
 }
