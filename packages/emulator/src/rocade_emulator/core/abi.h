@@ -1,4 +1,5 @@
-/* The C ABI of the emulator core. Everything is plain data; strings are UTF-8 and owned by the handle they came from.
+// The C ABI of the emulator core.
+/* Everything is plain data; strings are UTF-8 and owned by the handle they came from.
  * A function that can fail returns 0 on success and fills `error` (truncated to `error_size`) otherwise. */
 #ifndef ROCADE_EMULATOR_ABI_H
 #define ROCADE_EMULATOR_ABI_H
