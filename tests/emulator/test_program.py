@@ -114,6 +114,17 @@ def test_what_is_no_code_object() -> None:
         emu.Program.from_bytes(bytes(unlinked))
 
 
+def test_text_outside_of_the_load_segments() -> None:
+    """The core decodes text where the image has it: a wrong address must not reach it."""
+    data = bytearray(code_object())
+    table = struct.unpack_from("<Q", data, 40)[0]
+    index = [section.name for section in Elf(bytes(data)).sections].index(".text")
+    for address in (1 << 40, (1 << 64) - 4):
+        struct.pack_into("<Q", data, table + 64 * index + 16, address)
+        with pytest.raises(emu.ProgramError, match="lie outside its load segments"):
+            emu.Program.from_bytes(bytes(data))
+
+
 def read_all(data: bytes) -> None:
     elf = Elf(data)
     kernels_of(elf)

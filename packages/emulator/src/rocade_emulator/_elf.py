@@ -16,6 +16,7 @@ _RELA = struct.Struct("<QQq")
 EM_AMDGPU = 224
 ET_DYN = 3
 SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 4, 7, 8, 11
+MAX_EMPTY_BYTES = 1 << 30  # a malformed file must not ask for all memory
 PT_LOAD = 1
 PF_WRITE = 2
 NT_AMDGPU_METADATA = 32
@@ -120,6 +121,8 @@ class Elf:
     def content(self, section: Section) -> bytes:
         """The bytes of a section; zeros for one that takes no room in the file."""
         if section.type == SHT_NOBITS:
+            if section.size > MAX_EMPTY_BYTES:
+                raise ElfError(f"section {section.name} asks for {section.size} bytes of zeros")
             return bytes(section.size)
         return self._slice(section.offset, section.size, f"section {section.name}")
 
@@ -179,8 +182,13 @@ class Elf:
         for section in self.sections:
             if section.type != SHT_RELA or not section.size:
                 continue
+            if section.link >= len(self.sections):
+                raise ElfError(f"{section.name} names a symbol table that is not there")
             names = [s.name for s in self._symbol_table(self.sections[section.link])] if section.link else []
-            for address, info, addend in _RELA.iter_unpack(self.content(section)):
+            table = self.content(section)
+            if len(table) % _RELA.size:
+                raise ElfError(f"{section.name} is no whole number of relocations")
+            for address, info, addend in _RELA.iter_unpack(table):
                 found.append(_relocation(address, info, addend, names))
         return found
 

@@ -39,6 +39,8 @@ class Image:
         self.base = ctypes.addressof(self._view)
         for segment in self._segments:
             content = elf.segment_bytes(segment)
+            if len(content) > segment.size:
+                raise ElfError(f"the segment at 0x{segment.address:x} is larger in the file than in memory")
             self._memory[segment.address : segment.address + len(content)] = content
         self._relocate(elf)
 
@@ -53,6 +55,16 @@ class Image:
             target = symbols[relocation.symbol].address if relocation.symbol else 0
             word = (self.base + target + relocation.addend) & (2**64 - 1)
             struct.pack_into("<Q", self._memory, relocation.address, word)
+
+    def place(self, address: int, size: int) -> int:
+        """Where these bytes of the code object are in this process.
+
+        Raises:
+            ElfError: they are not all part of the image.
+        """
+        if not 0 <= address <= len(self._memory) - size:
+            raise ElfError(f"{size} bytes at 0x{address:x} lie outside its load segments")
+        return self.base + address
 
     def pieces(self) -> Iterator[Piece]:
         """The segments in memory."""

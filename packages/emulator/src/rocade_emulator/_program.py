@@ -55,7 +55,7 @@ class Program:
             {s.name: s.address for s in elf.symbols().values()}
         )
         self.image = Image(elf)
-        self._text_address = section.address
+        self._text = self.image.place(section.address, len(self.text))
         self.handle = self._decode()
 
     @classmethod
@@ -103,10 +103,9 @@ class Program:
         handle = ctypes.c_void_p()
         error = ctypes.create_string_buffer(_native.ERROR_BYTES)
         # The image holds the text, too, at the address that pc-relative code computes with.
-        address = self.image.base + self._text_address
         size = len(self.text)
         if lib.emu_program_create(
-            self.target.number, address, size, 0, ctypes.byref(handle), error, len(error)
+            self.target.number, self._text, size, 0, ctypes.byref(handle), error, len(error)
         ):
             raise ProgramError(f"{self.name}: {error.value.decode(errors='replace')}")
         weakref.finalize(self, lib.emu_program_destroy, handle.value)

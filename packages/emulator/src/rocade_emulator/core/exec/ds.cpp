@@ -182,17 +182,18 @@ void transpose(const Row* rows, Row* out) {
     }
   }
 }
-// Whole elements: the same, without shifts.
+// Whole elements: the same as loops over columns, which vectorise.
 template <class Element>
 void transpose_elements(const u64* rows, u64* out) {
-  constexpr int kElements = 8 / sizeof(Element);
-  Element in[kLanes * kElements], turned[kLanes * kElements];
+  constexpr int kElements = 8 / sizeof(Element), kBits = 8 * sizeof(Element);
+  Element in[kLanes * kElements];
   std::memcpy(in, rows, sizeof(in));
-  for (int block = 0; block < kLanes; block += 16)
-    for (int column = 0; column < 16; ++column)
-      for (int e = 0; e < kElements; ++e)
-        turned[(block + column) * kElements + e] = in[block * kElements + e * 16 + column];
-  std::memcpy(out, turned, sizeof(turned));
+  for (int block = 0; block < kLanes; block += 16) {
+    u64 columns[16] = {};
+    for (int e = 0; e < kElements; ++e)
+      for (int k = 0; k < 16; ++k) columns[k] |= u64{in[block * kElements + e * 16 + k]} << kBits * e;
+    std::memcpy(out + block, columns, sizeof(columns));
+  }
 }
 
 template <u32 kBits, u32 kBytes>
