@@ -2,17 +2,19 @@
 
 `@pytest.mark.caps(op, backend, **facts)` skips a test whose request the table refuses; facts are fields of
 `arch_caps.Request`. Tests that build their own requests call the `caps` fixture: `caps(request, backend)`.
-Our packages are imported inside functions, so that a broken one fails its own tests and not the loading of all.
+Our packages are imported inside functions, so that a broken one fails its own tests, not all of them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from arch_caps import DType, Op, Request, reasons
+if TYPE_CHECKING:
+    from arch_caps import Op, Request
 
 Need = Callable[["Request", str], None]
 
