@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def request_for(op: Op, **facts: object) -> Request:
     """A plain request for `op`, changed by `facts`: fp32, 8 query and 2 KV heads, head dim 64."""
-    from arch_caps import Request
+    from arch_caps import DType, Request
 
     plain: dict[str, object] = {
         "q_dtype": DType.FP32,
@@ -45,6 +45,7 @@ def request_for(op: Op, **facts: object) -> Request:
 
 def skip_unless_served(request: Request, backend: str) -> None:
     """Skip with every reason of the table, or of the backend when it is not present in this process."""
+    from arch_caps import reasons
     from rocade.backends import REGISTRY
 
     why = reasons(request, backend=backend, target="cpu")
