@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from arch_caps import ROWS, Status, preference, target_of
+from rocade._dispatch import absent
 from rocade.backends import REGISTRY
 
 _DISTRIBUTIONS = ("rocade", "arch_caps", "rocade_kernels", "rocade_emulator")
@@ -36,8 +37,8 @@ def _devices() -> Iterator[str]:
 
 
 def _backends() -> Iterator[str]:
-    for name, backend in REGISTRY.items():
-        reasons = backend.absent()
+    for name in REGISTRY:
+        reasons = absent(name)
         yield f"{name:16} " + ("present" if not reasons else "absent: " + "; ".join(map(str, reasons)))
 
 
