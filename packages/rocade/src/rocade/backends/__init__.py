@@ -11,11 +11,14 @@ _MODULES = {"cpu": "rocade.backends.cpu", "torch": "rocade.backends.torch"}
 
 
 class _Registry(Mapping[str, Backend]):
-    """Read-only: name to backend. Iterating imports nothing."""
+    """Read-only: name to backend. Iterating and `in` import nothing."""
 
     def __getitem__(self, name: str) -> Backend:
         backend: Backend = import_module(_MODULES[name]).BACKEND
         return backend
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)
