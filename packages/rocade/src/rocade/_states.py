@@ -1,0 +1,230 @@
+"""Merging and summing attention states, below the public functions: checks, dispatch, one backend call.
+
+A state is `v [n, H, D]` with its fp32 log2-sum-exp `s [n, H]`. Letters: n rows, S states a row, m rows of all
+states together, H heads, D head dims. Each function writes into `out`, or into new tensors when it is None.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from arch_caps import Op, Request
+from rocade import _checks, _dispatch, _layout, _request
+from rocade._errors import invalid
+from rocade.backends._base import Backend
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+State = tuple[torch.Tensor, torch.Tensor]
+
+
+def merge_state(
+    v_a: torch.Tensor,
+    s_a: torch.Tensor,
+    v_b: torch.Tensor,
+    s_b: torch.Tensor,
+    mask: torch.Tensor | None,
+    out: State | None,
+    backend: str,
+) -> State:
+    """Merge states a and b row by row; rows whose `mask [n]` is 0 are those of a."""
+    _check_v("v_a", v_a, 3)
+    _check_like("v_b", v_b, v_a)
+    s_a, s_b = _lse("s_a", s_a, v_a), _lse("s_b", s_b, v_a)
+    v_out, s_out = _state_like(v_a, v_a.shape) if out is None else _checked_state(out, v_a, v_a.shape)
+    if mask is not None:
+        v_out.copy_(v_a)
+        s_out.copy_(s_a)
+        merge_state_in_place(v_out, s_out, v_b, s_b, mask, backend)
+    elif v_a.numel():
+        _backend(Op.MERGE_STATE, v_a, backend).merge_state(v_a, s_a, v_b, s_b, v_out, s_out)
+    return v_out, s_out
+
+
+def merge_state_in_place(
+    v: torch.Tensor,
+    s: torch.Tensor,
+    v_other: torch.Tensor,
+    s_other: torch.Tensor,
+    mask: torch.Tensor | None,
+    backend: str,
+) -> None:
+    """Merge the other state into `v`, `s`; rows whose `mask [n]` is 0 keep their value."""
+    _check_v("v", v, 3)
+    _check_like("v_other", v_other, v)
+    _checked_state((v, s), v, v.shape, ("v", "s"))
+    s_other = _lse("s_other", s_other, v)
+    if mask is not None:
+        mask = _row_mask(mask, v)
+    if v.numel():
+        _backend(Op.MERGE_STATE_IN_PLACE, v, backend).merge_state_in_place(v, s, v_other, s_other, mask)
+
+
+def merge_states(v: torch.Tensor, s: torch.Tensor, out: State | None, backend: str) -> State:
+    """Merge `v [n, S, H, D]`, `s [n, S, H]` over S."""
+    _check_v("v", v, 4)
+    s, shape = _lse("s", s, v), (v.shape[0], *v.shape[2:])
+    v_out, s_out = _state_like(v, shape) if out is None else _checked_state(out, v, shape)
+    if v_out.numel():
+        _backend(Op.MERGE_STATES, v, backend).merge_states(v, s, v_out, s_out)
+    return v_out, s_out
+
+
+def variable_length_merge_states(
+    v: torch.Tensor, s: torch.Tensor, indptr: torch.Tensor, out: State | None, backend: str
+) -> State:
+    """Merge rows `indptr[i]:indptr[i + 1]` of `v [m, H, D]`, `s [m, H]` into row i."""
+    _check_v("v", v, 3)
+    s, indptr = _lse("s", s, v), _row_ranges(indptr, v)
+    shape = (indptr.numel() - 1, *v.shape[1:])
+    v_out, s_out = _state_like(v, shape) if out is None else _checked_state(out, v, shape)
+    if v_out.numel():
+        chosen = _backend(Op.VARIABLE_LENGTH_MERGE_STATES, v, backend)
+        chosen.variable_length_merge_states(v, s, indptr, v_out, s_out)
+    return v_out, s_out
+
+
+def attention_sum(v: torch.Tensor, out: torch.Tensor | None, backend: str) -> torch.Tensor:
+    """Sum `v [n, S, H, D]` over S."""
+    _check_v("v", v, 4)
+    v_out = _result(out, v, (v.shape[0], *v.shape[2:]))
+    if v_out.numel():
+        _backend(Op.ATTENTION_SUM, v, backend).attention_sum(v, v_out)
+    return v_out
+
+
+def variable_length_attention_sum(
+    v: torch.Tensor, indptr: torch.Tensor, out: torch.Tensor | None, backend: str
+) -> torch.Tensor:
+    """Sum rows `indptr[i]:indptr[i + 1]` of `v [m, H, D]` into row i."""
+    _check_v("v", v, 3)
+    indptr = _row_ranges(indptr, v)
+    v_out = _result(out, v, (indptr.numel() - 1, *v.shape[1:]))
+    if v_out.numel():
+        chosen = _backend(Op.VARIABLE_LENGTH_ATTENTION_SUM, v, backend)
+        chosen.variable_length_attention_sum(v, indptr, v_out)
+    return v_out
+
+
+def _backend(op: Op, v: torch.Tensor, backend: str) -> Backend:
+    """The backend for states of the shape and dtype of `v [..., H, D]`."""
+    request = _request_of(op, v.dtype, v.shape[-2], v.shape[-1])
+    return _dispatch.select(request, v.device, backend)
+
+
+@functools.lru_cache(maxsize=1024)
+def _request_of(op: Op, dtype: torch.dtype, num_heads: int, head_dim: int) -> Request:
+    return _request.states(op, dtype=dtype, num_heads=num_heads, head_dim=head_dim)
+
+
+def _check_v(name: str, v: torch.Tensor, dims: int) -> None:
+    """Raise ValueError unless `v` is a float tensor `[..., H, D]` of `dims` dimensions."""
+    if not isinstance(v, torch.Tensor) or v.dim() != dims:
+        shape = list(v.shape) if isinstance(v, torch.Tensor) else type(v).__name__
+        expected = "[n, heads, head_dim]" if dims == 3 else "[n, states, heads, head_dim]"
+        raise invalid(name, shape, f"a tensor {expected}")
+    if v.dtype not in _FLOATS:
+        raise invalid(name, v.dtype, "float32, float16 or bfloat16")
+    if v.requires_grad and torch.is_grad_enabled():
+        raise invalid(
+            name, "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
+        )
+    _layout.check_rows_contiguous(name, v)
+
+
+def _check_like(name: str, v: torch.Tensor, like: torch.Tensor) -> None:
+    """Raise ValueError unless `v` has the shape, dtype and device of the other state's `like`."""
+    _check_v(name, v, like.dim())
+    if v.shape != like.shape or v.dtype != like.dtype or v.device != like.device:
+        raise invalid(
+            name,
+            f"{v.dtype} {list(v.shape)} on {v.device}",
+            f"{like.dtype} {list(like.shape)} on {like.device}, as the other state has",
+        )
+
+
+def _lse(name: str, s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The fp32 log2-sum-exp that belongs to `v [..., H, D]`; another float dtype is converted."""
+    if not isinstance(s, torch.Tensor) or s.shape != v.shape[:-1] or not s.is_floating_point():
+        given = f"{s.dtype} {list(s.shape)}" if isinstance(s, torch.Tensor) else type(s).__name__
+        raise invalid(name, given, f"float32 {list(v.shape[:-1])}")
+    if s.device != v.device:
+        raise invalid(name, f"device {s.device}", f"device {v.device}")
+    return s.to(torch.float32)
+
+
+def _state_like(v: torch.Tensor, shape: tuple[int, ...]) -> State:
+    """A new, uninitialised state `v [shape]`, `s [shape[:-1]]`."""
+    return v.new_empty(shape), v.new_empty(shape[:-1], dtype=torch.float32)
+
+
+def _checked_state(
+    out: State, like: torch.Tensor, shape: tuple[int, ...], names: tuple[str, str] = ("out[0]", "out[1]")
+) -> State:
+    """`out`, after ValueError unless it can be written: its v like the inputs, its s fp32."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise invalid("out", type(out).__name__, "a (v, s) pair of tensors")
+    v_out, s_out = out
+    _check_result(names[0], v_out, like, shape)
+    if not isinstance(s_out, torch.Tensor) or s_out.dtype is not torch.float32 or s_out.shape != shape[:-1]:
+        given = f"{s_out.dtype} {list(s_out.shape)}" if isinstance(s_out, torch.Tensor) else repr(s_out)
+        raise invalid(names[1], given, f"float32 {list(shape[:-1])}, since it is written in place")
+    if s_out.device != like.device:
+        raise invalid(names[1], f"device {s_out.device}", f"device {like.device}")
+    _check_writable(names[1], s_out)
+    return v_out, s_out
+
+
+def _result(out: torch.Tensor | None, v: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """`out` checked, or a new tensor of this shape."""
+    if out is None:
+        return v.new_empty(shape)
+    _check_result("out", out, v, shape)
+    return out
+
+
+def _check_result(name: str, out: torch.Tensor, like: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `out` has this shape, and dtype and device of `like`."""
+    if (
+        not isinstance(out, torch.Tensor)
+        or out.shape != shape
+        or out.dtype != like.dtype
+        or out.device != like.device
+    ):
+        given = (
+            f"{out.dtype} {list(out.shape)} on {out.device}" if isinstance(out, torch.Tensor) else repr(out)
+        )
+        raise invalid(name, given, f"{like.dtype} {list(shape)} on {like.device}")
+    _layout.check_rows_contiguous(name, out)
+    _check_writable(name, out)
+
+
+def _check_writable(name: str, out: torch.Tensor) -> None:
+    """Raise ValueError for an expanded tensor, whose rows share memory."""
+    if 0 in out.stride() and any(
+        n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)
+    ):
+        raise invalid(name, f"strides {list(out.stride())}", "memory of its own for every element")
+
+
+def _row_mask(mask: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The bool or uint8 mask `[n]` as contiguous uint8 on the device of `v`."""
+    if not isinstance(mask, torch.Tensor) or mask.dtype not in (torch.bool, torch.uint8):
+        given = mask.dtype if isinstance(mask, torch.Tensor) else type(mask).__name__
+        raise invalid("mask", given, "a bool or uint8 tensor")
+    if mask.shape != v.shape[:1] or mask.device != v.device:
+        raise invalid("mask", f"{list(mask.shape)} on {mask.device}", f"[{v.shape[0]}] on {v.device}")
+    return mask.contiguous().view(torch.uint8)
+
+
+def _row_ranges(indptr: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Checked int32 `indptr [n + 1]` over the rows of `v`, on its device. On a device it is not read here."""
+    if isinstance(indptr, torch.Tensor) and indptr.device.type != "cpu":
+        return _checks.page_ids("indptr", indptr, v.device)
+    rows = _checks.rows("indptr", indptr, first=None)
+    if rows.total > v.shape[0]:
+        raise invalid("indptr[-1]", rows.total, f"at most {v.shape[0]}, the rows of v")
+    return rows.indptr.to(v.device)
