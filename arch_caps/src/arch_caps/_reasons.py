@@ -70,8 +70,8 @@ def reasons(
         request: what is asked.
         backend: a backend's name.
         target: a target's name, in any spelling that `target_of` knows.
-        toolchain: versions that known defects depend on. What is left out counts as unknown, and a defect whose
-            window asks for it then applies.
+        toolchain: versions that known defects depend on. What is left out counts as unknown, and a defect
+            whose window asks for it then applies.
     """
     entry = ROWS.get((request.op, backend))
     if entry is None:

@@ -71,7 +71,7 @@ class Has:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """One dense matrix instruction of a wave, `[m, k] x [k, n]`; `clocks` is how long the matrix unit is busy."""
+    """One dense matrix instruction of a wave, `[m, k] x [k, n]`; it busies the unit for `clocks`."""
 
     name: str
     m: int

@@ -7,7 +7,7 @@ from arch_caps._row import Accepts, Lse, Row
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
 
 SOURCE = "rocade.backends.cpu"
-NATIVE = ("packages/kernels/src/rocade_kernels",)
+NATIVE = ("packages/kernels/src/rocade_kernels/cpu",)
 CPUS = OneOf("cpu-x86_64", "cpu-generic")
 FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
 POSITIVE = Range(min=1)

@@ -1,4 +1,4 @@
-"""Rows of backend `torch`: plain PyTorch on any device. It serves every request; slow is allowed, wrong is not."""
+"""Rows of backend `torch`: plain PyTorch on any device. It serves every request; slow is allowed."""
 
 from dataclasses import replace
 
