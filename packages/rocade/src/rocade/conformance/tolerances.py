@@ -1,19 +1,19 @@
 """How far a result may be from the fp64 reference: what rounding explains, and nothing more.
 
-Inputs are rounded to their dtype first and the reference is computed from those very values, so three sources are
-left. With u = 2^-24 the unit roundoff of fp32, and U that of the storage type (2^-8 bf16, 2^-11 fp16, 2^-24 fp32):
+Inputs are rounded to their dtype first and the reference is computed from those very values, so three sources
+are left. Let u = 2^-24 be the unit roundoff of fp32, and U that of the storage type (2^-8 bf16, 2^-11 fp16).
 
 1. The result is rounded once to its type: U |out|.
-2. Arithmetic is fp32. A logit is a sum of head_dim products, wrong by a small multiple of u times the sum of their
-   magnitudes (`logit_mass`); a shift d of logits moves a softmax weight by 2 d, hence the output by 2 d times the
-   weighted mean of |v| (`out_mass`). exp, the division and the sum over keys add a few u of `out_mass`.
-   In-kernel RoPE computes angles in fp32, which costs u times the position.
-3. Where Q is 16-bit, matrix units and fused CPU kernels take the softmax weights in that type too. Each weight is
-   then off by an independent rounding error, uniform within U (standard deviation 0.4 U on average over a
+2. Arithmetic is fp32. A logit is a sum of head_dim products, wrong by a small multiple of u times the sum of
+   their magnitudes (`logit_mass`); a shift d of logits moves a softmax weight by 2 d, hence the output by 2 d
+   times the weighted mean of |v| (`out_mass`). exp, the division and the sum over keys add a few u of
+   `out_mass`. In-kernel RoPE computes angles in fp32, which costs u times the position.
+3. Where Q is 16-bit, matrix units and fused CPU kernels take the softmax weights in that type too. Each
+   weight is then off by an independent rounding error, uniform within U (standard deviation 0.4 U over a
    binade), so the output by at most 2.5 U sqrt(sum (p v)^2): six standard deviations, `out_rms`.
 
-An LSE never passes through a 16-bit type, so it is held to fp32 whatever the dtype. Rows without a visible key are
-exact. None of this depends on the backend.
+An LSE never passes through a 16-bit type, so it is held to fp32 whatever the dtype. Rows without a visible
+key are exact. None of this depends on the backend.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _finite(x: torch.Tensor) -> torch.Tensor:
 
 
 def attention(ref: Reference, dtypes: DTypes, rope_position: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absolute tolerance of every element of out and of lse; `rope_position` is the largest one, 0 without."""
-    logit_error = U32 * (LOGIT + 4.0 * rope_position) * ref.logit_mass
+    """Absolute tolerance of each element of out and lse; `rope_position` is the largest one, 0 without."""
+    logit_error = U32 * (LOGIT + rope_position) * ref.logit_mass
     weight_rounding = 0.0 if dtypes.q is DType.FP32 else WEIGHT_SIGMAS * UNIT[dtypes.q]
     out = (
         UNIT[dtypes.o] * ref.out.abs()
@@ -67,7 +67,7 @@ def plain_sum(out: torch.Tensor, mass: torch.Tensor, dtype: DType, terms: int) -
 
 
 def largest_excess(actual: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> tuple[float, str]:
-    """Worst error as a multiple of what is allowed, and where. Above 1 means wrong; NaN counts as infinite."""
+    """Worst error as a multiple of what is allowed, and where. Above 1 is wrong; NaN counts as infinite."""
     if actual.shape != expected.shape:
         return float("inf"), f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     if actual.numel() == 0:
