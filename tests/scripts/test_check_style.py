@@ -29,8 +29,7 @@ CODE = "packages/rocade/src/rocade/_thing.py"
 
 
 def _rules(path: str, text: str) -> list[str]:
-    source = style.Source(path, text)
-    return [finding.rule for rule in style.RULES for finding in rule(source)]
+    return [finding.rule for finding in style.findings_in(style.Source(path, text))]
 
 
 def _function(lines: int, doc_lines: int = 0) -> str:
@@ -39,6 +38,7 @@ def _function(lines: int, doc_lines: int = 0) -> str:
 
 
 BROKEN = [
+    ("syntax", CODE, DOC + "x = = 1\n"),
     ("file-budget", CODE, DOC + "x = 1\n" * 400),
     ("file-budget", "packages/kernels/src/k.hpp", "// What this header is for.\n" + "int x;\n" * 600),
     ("function-budget", CODE, _function(41)),
