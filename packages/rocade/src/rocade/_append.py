@@ -9,8 +9,8 @@ import functools
 from collections.abc import Sequence
 
 import torch
-from arch_caps import Layout, Request
 
+from arch_caps import Layout, Request
 from rocade import _checks, _dispatch, _layout, _request
 from rocade._errors import invalid
 from rocade._layout import PagedCache
@@ -47,8 +47,9 @@ def append(
     batch = _token_array("batch_indices", batch_indices, key)
     position = _token_array("positions", positions, key)
     if kv_indptr.device.type == "cpu":
-        table = _checks.pages(kv_indptr, kv_indices, kv_last_page_len, kv.k.shape[1], key.device,
-        names=_NAMES) _check_places(batch, position, table, kv.k.shape[0])
+        size = kv.k.shape[1]
+        table = _checks.pages(kv_indptr, kv_indices, kv_last_page_len, size, key.device, names=_NAMES)
+        _check_places(batch, position, table, kv.k.shape[0])
     if not key.shape[0]:
         return
     ids = _checks.page_ids("kv_indices", kv_indices, key.device)
@@ -71,7 +72,8 @@ def check_lengths(append_indptr: torch.Tensor, seq_lens: torch.Tensor, nnz: int)
         raise invalid("nnz", nnz, f"at least {rows.total}, append_indptr[-1]")
     if seq_lens.device.type == "cpu" and bool((seq_lens < rows.indptr.diff()).any()):
         at = int((seq_lens < rows.indptr.diff()).int().argmax())
-        raise invalid(f"seq_lens[{at}]", int(seq_lens[at]), f"at least {int(rows.indptr.diff()[at])} new tokens")
+        new = int(rows.indptr.diff()[at])
+        raise invalid(f"seq_lens[{at}]", int(seq_lens[at]), f"at least the {new} new tokens")
 
 
 _NAMES = _checks.PageNames("kv_indptr", "kv_indices", "kv_last_page_len")
@@ -108,7 +110,7 @@ def _check_tokens(name: str, tokens: torch.Tensor, pool: torch.Tensor) -> None:
         given = f"shape {list(tokens.shape)}" if isinstance(tokens, torch.Tensor) else type(tokens).__name__
         raise invalid(name, given, f"shape [nnz, {pool.shape[2]}, {pool.shape[3]}], as the cache has")
     if tokens.dtype != pool.dtype:
-        raise invalid(name, tokens.dtype, f"{pool.dtype}, the dtype of the cache; convert it with .to() first")
+        raise invalid(name, tokens.dtype, f"{pool.dtype} as the cache has; convert it with .to() first")
     if tokens.device != pool.device:
         raise invalid(name, f"device {tokens.device}", f"device {pool.device}, where the cache is")
     _layout.check_rows_contiguous(name, tokens)
@@ -122,12 +124,12 @@ def _token_array(name: str, array: torch.Tensor, key: torch.Tensor) -> torch.Ten
     return array
 
 
-def _check_places(
-    batch: torch.Tensor, position: torch.Tensor, pages: _checks.Pages, num_pages: int
-) -> None:
+def _check_places(batch: torch.Tensor, position: torch.Tensor, pages: _checks.Pages, num_pages: int) -> None:
     """Raise ValueError when a token, on the host, has no request, no page, or a page outside the pool."""
     if pages.table.max_page >= num_pages:
-        raise invalid("kv_indices", f"page {pages.table.max_page}", f"pages of the cache, 0 to {num_pages - 1}")
+        raise invalid(
+            "kv_indices", f"page {pages.table.max_page}", f"0 to {num_pages - 1}, pages of the cache"
+        )
     if batch.device.type != "cpu" or not batch.shape[0]:
         return
     low, high = (int(x) for x in batch.aminmax())

@@ -53,17 +53,13 @@ def append_paged_kv_cache(
         ArchCapabilityError: no backend serves this; it lists why.
     """
     caches = _append.tensors(paged_kv_cache)
-    if torch.compiler.is_compiling():
-        run = torch.ops.rocade.append_paged_kv_cache
-    else:
-        run = _append.append
+    compiling = torch.compiler.is_compiling()
+    run = torch.ops.rocade.append_paged_kv_cache if compiling else _append.append
     arrays = (batch_indices, positions, caches, kv_indices, kv_indptr, kv_last_page_len)
     run(append_key, append_value, *arrays, kv_layout, backend)
 
 
-def get_seq_lens(
-    kv_indptr: torch.Tensor, kv_last_page_len: torch.Tensor, page_size: int
-) -> torch.Tensor:
+def get_seq_lens(kv_indptr: torch.Tensor, kv_last_page_len: torch.Tensor, page_size: int) -> torch.Tensor:
     """Length of each request from its page table, without reading device memory on the host.
 
     Args:
@@ -78,7 +74,8 @@ def get_seq_lens(
         ValueError: the arrays do not belong together.
     """
     if kv_indptr.dim() != 1 or kv_last_page_len.shape != (max(kv_indptr.shape[0] - 1, 0),):
-        raise invalid("kv_last_page_len", f"shape {list(kv_last_page_len.shape)}", "one entry less than kv_indptr")
+        given = f"shape {list(kv_last_page_len.shape)}"
+        raise invalid("kv_last_page_len", given, "one entry less than kv_indptr")
     if page_size < 1:
         raise invalid("page_size", page_size, "at least 1")
     num_pages = kv_indptr.diff()
@@ -134,6 +131,8 @@ def _into(name: str, given: torch.Tensor | None, values: torch.Tensor) -> torch.
 
 _ops.define(
     "append_paged_kv_cache(Tensor append_key, Tensor append_value, Tensor batch_indices, Tensor positions, "
-    "Tensor(a!)[] paged_kv_cache, Tensor kv_indices, Tensor kv_indptr, Tensor kv_last_page_len, str kv_layout,
-    " "str backend) -> ()", _append.append, lambda *_: None,
+    "Tensor(a!)[] paged_kv_cache, Tensor kv_indices, Tensor kv_indptr, Tensor kv_last_page_len, "
+    "str kv_layout, str backend) -> ()",
+    _append.append,
+    lambda *_: None,
 )
