@@ -1,7 +1,7 @@
 """Runs one case through the public API on one backend and holds the result to the oracle.
 
-A case is passed, failed, or refused. Refused means that `arch_caps.reasons` gives at least one reason; then the
-public call must refuse as well.
+A case is passed, failed, or refused. Refused means that `arch_caps.reasons` gives at least one reason; then
+the public call must refuse as well.
 """
 
 from __future__ import annotations

@@ -102,11 +102,12 @@ def _merge_states(case: StateCase, given: States, backend: str) -> list[Comparis
 
 def _packed(given: States) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     """The first `counts[i]` sets of each row, one after another, behind two rows that nobody owns."""
-    unused_v, unused_s = torch.full_like(given.v[:1, :1], float("nan")), torch.zeros_like(given.s[:1, :1])
-    v = [unused_v[0]] * 2 + [given.v[i, :count] for i, count in enumerate(given.counts)]
-    s = [unused_s[0]] * 2 + [given.s[i, :count] for i, count in enumerate(given.counts)]
-    start = sum(rows.shape[0] for rows in v[:2])
-    return torch.cat(v), torch.cat(s), list(accumulate(given.counts, initial=start))
+    v = [given.v.new_full((2, *given.v.shape[2:]), float("nan"))]
+    s = [given.s.new_zeros((2, *given.s.shape[2:]))]
+    for i, count in enumerate(given.counts):
+        v.append(given.v[i, :count])
+        s.append(given.s[i, :count])
+    return torch.cat(v), torch.cat(s), list(accumulate(given.counts, initial=2))
 
 
 def _variable_length_merge_states(case: StateCase, given: States, backend: str) -> list[Comparison]:

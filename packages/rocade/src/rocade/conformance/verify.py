@@ -1,4 +1,4 @@
-"""`rocade verify`: runs the conformance grid on this machine, prints what held, and can record it as evidence."""
+"""`rocade verify`: runs the conformance grid on this machine, prints what held, and can record evidence."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _checkout() -> Path:
 
 
 def _backends(options: argparse.Namespace, target: str, op: Op) -> list[str]:
-    """Backends to run an op on: those asked for, else all that are built and present; absent ones are named."""
+    """Backends to run an op on: those asked for, else all that are built; absent ones are named."""
     built = [
         name
         for name in options.backend or preference(target)
@@ -166,9 +166,8 @@ def _verify(op: Op, backend: str, options: argparse.Namespace, target: str) -> T
 
 def _print_summary(tallies: list[Tally], *, verbose: bool) -> None:
     """A table on stdout; then failures with what is needed to see them again."""
-    print(
-        f"{'operation':32}{'backend':9}{'passed':>7}{'refused':>9}{'failed':>8}{'worst error':>13}{'seconds':>9}"
-    )
+    counts = f"{'passed':>7}{'refused':>9}{'failed':>8}"
+    print(f"{'operation':32}{'backend':9}{counts}{'worst error':>13}{'seconds':>9}")
     for t in tallies:
         counts = f"{t.passed:7}{t.refused:9}{len(t.failures):8}"
         print(f"{t.op:32}{t.backend:9}{counts}{100 * t.worst:10.0f} % {t.seconds:8.1f}")
