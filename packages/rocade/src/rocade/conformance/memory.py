@@ -78,3 +78,9 @@ def int_array(numbers: Sequence[int], strided: bool, device: torch.device) -> to
     base = torch.full((2 * len(numbers),), -(2**31), dtype=torch.int32, device=device)
     base[::2] = plain
     return base[::2]
+
+
+def raw_bytes(x: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor as one run of bytes; equal bytes are equal bits, NaN included."""
+    # clone: a one-element view counts as contiguous with any stride, and could not be viewed as bytes
+    return x.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)

@@ -195,10 +195,7 @@ def _inputs_of(given: inputs.AttentionInputs) -> list[torch.Tensor]:
 def _same_bits(a: torch.Tensor, b: torch.Tensor | None) -> bool:
     if b is None or a.dtype is not b.dtype or a.shape != b.shape:
         return False
-    if a.numel() == 0:
-        return True
-    flat_a, flat_b = (t.contiguous().flatten().view(torch.uint8) for t in (a, b))
-    return bool(flat_a.equal(flat_b))
+    return memory.raw_bytes(a).equal(memory.raw_bytes(b))
 
 
 def _once(

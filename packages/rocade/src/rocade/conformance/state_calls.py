@@ -167,8 +167,8 @@ def _as_attention(case: AppendCase) -> AttentionCase:
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor, so that NaN compares equal to itself."""
-    return x.contiguous().view(torch.uint8).to(torch.float64)
+    """The bytes of a tensor as numbers, so that NaN compares equal to itself."""
+    return memory.raw_bytes(x).to(torch.float64)
 
 
 def _exact(name: str, actual: torch.Tensor, expected: torch.Tensor) -> Comparison:
