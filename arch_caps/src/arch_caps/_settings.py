@@ -27,7 +27,7 @@ ALLOW_KNOWN_BAD = Setting(
     "ROCADE_ALLOW_KNOWN_BAD",
     str,
     "",
-    "Use a backend in spite of its recorded defects: the ids of defects, separated by commas, or `all`. "
+    "Use a backend in spite of its recorded defects: the ids of defects, separated by commas, or `all` (also `1`). "
     "Results may be wrong or the process may die; each defect passed over is named once in a warning.",
 )
 
@@ -40,4 +40,4 @@ def allows_known_bad(defect_id: str) -> bool:
     if not chosen:
         return False
     ids = {part.strip() for part in chosen.split(",")}
-    return "all" in ids or defect_id in ids
+    return bool(ids & {"all", "1", defect_id})

@@ -1,4 +1,4 @@
-"""The table assembled: targets by name, rows by (op, backend), and the order in which backends are tried."""
+"""The table assembled: targets by name, rows and recorded defects by (op, backend)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 from arch_caps._defects import Defect
 from arch_caps._row import Row
-from arch_caps._target import target_of
 from arch_caps._types import Op
 from arch_caps.defects import aiter as aiter_defects
 from arch_caps.rows import aiter, cpu, hip, torch
@@ -48,13 +47,3 @@ DEFECTS = _by_row(aiter_defects.DEFECTS)
 def row(op: Op, backend: str) -> Row | None:
     """The row of an implementation, or None when there is none."""
     return ROWS.get((op, backend))
-
-
-def preference(target: str) -> tuple[str, ...]:
-    """Backends in the order in which `backend="auto"` tries them on a target."""
-    name = target_of(target)
-    if name.startswith("cpu"):
-        return ("cpu", "torch")
-    if name.startswith("gfx"):
-        return ("hip", "aiter", "torch")
-    return ("hip", "torch") if name.startswith("sm_") else ("torch",)

@@ -32,8 +32,8 @@ def support_page(claims: Claims) -> str:
         "Numbers refer to [known defects](#known-defects).\n",
         _matrix(claims),
         "## What each backend accepts\n",
-        "A request outside of a limit is refused, and the message names the limit. Page size 0 is a cache that is "
-        "not paged; `fixed_split_size` is not set unless a caller asks for batch-invariant results.\n",
+        "A request outside of a limit is refused, and the message names the limit. Page size 0 means K and\n"
+        "V that are not paged; `fixed_split_size` is set by callers that want batch-invariant results.\n",
         *(_limits(backend) for backend in BACKENDS),
         _defects(),
         _evidence(claims),
@@ -102,7 +102,7 @@ def _defects() -> str:
     lines = [
         "## Known defects\n",
         "A call that may hit one is refused while the installed versions are in its window; a version or",
-        "length that is not known counts as hit. `ROCADE_ALLOW_KNOWN_BAD` overrides a defect by its id and warns.\n",
+        "length that is not known counts as hit. `ROCADE_ALLOW_KNOWN_BAD` overrides a defect by its id.\n",
     ]
     for number, defect in enumerate(_all_defects(), 1):
         lines += [f"### {defect.id}\n", f"{number}. {defect.detail}.\n"]
