@@ -1,0 +1,99 @@
+"""Decode for graph capture, and the planning entry points that serving engines call on the way to it."""
+
+from __future__ import annotations
+
+import torch
+
+from rocade._decode_batch import BatchDecodeWithPagedKVCacheWrapper
+from rocade._request import DTypeLike
+
+Tensor = torch.Tensor
+
+
+class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):
+    """`BatchDecodeWithPagedKVCacheWrapper` with `use_cuda_graph=True`: B is fixed, plans live in these buffers.
+
+    Args:
+        workspace_buffer: uint8, on the device of the tensors.
+        indptr_buffer, indices_buffer, last_page_len_buffer: int32 `[B + 1]`, `[max pages]`, `[B]`.
+        kv_layout, use_tensor_cores, backend, max_seq_len: as in the base class.
+    """
+
+    def __init__(
+        self,
+        workspace_buffer: Tensor,
+        indptr_buffer: Tensor,
+        indices_buffer: Tensor,
+        last_page_len_buffer: Tensor,
+        kv_layout: str = "NHD",
+        use_tensor_cores: bool = False,
+        backend: str = "auto",
+        max_seq_len: int | None = None,
+    ) -> None:
+        super().__init__(
+            workspace_buffer,
+            kv_layout,
+            use_cuda_graph=True,
+            use_tensor_cores=use_tensor_cores,
+            paged_kv_indptr_buffer=indptr_buffer,
+            paged_kv_indices_buffer=indices_buffer,
+            paged_kv_last_page_len_buffer=last_page_len_buffer,
+            backend=backend,
+            max_seq_len=max_seq_len,
+        )
+
+
+def fast_decode_plan(
+    self: BatchDecodeWithPagedKVCacheWrapper,
+    indptr: Tensor,
+    indices: Tensor,
+    last_page_len: Tensor,
+    num_qo_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    pos_encoding_mode: str = "NONE",
+    window_left: int = -1,
+    logits_soft_cap: float | None = None,
+    q_data_type: DTypeLike | None = None,
+    kv_data_type: DTypeLike | None = None,
+    data_type: DTypeLike | None = None,
+    sm_scale: float | None = None,
+    rope_scale: float | None = None,
+    rope_theta: float | None = None,
+    non_blocking: bool = True,
+    fixed_split_size: int | None = None,
+    disable_split_kv: bool = False,
+    global_override_indptr_cpu: Tensor | None = None,
+) -> None:
+    """`self.plan(...)` with an indptr that is on the host already. Checks as much as `plan` does.
+
+    Args:
+        self: the wrapper; engines install this function as its `begin_forward`.
+        global_override_indptr_cpu: the values of `indptr`, which then is not copied from the device.
+        indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode,
+            window_left, logits_soft_cap, q_data_type, kv_data_type, data_type, sm_scale, rope_scale,
+            rope_theta, non_blocking, fixed_split_size, disable_split_kv: as in `plan`.
+    """
+    host = indptr if global_override_indptr_cpu is None else global_override_indptr_cpu
+    self.plan(
+        host,
+        indices,
+        last_page_len,
+        num_qo_heads,
+        num_kv_heads,
+        head_dim,
+        page_size,
+        pos_encoding_mode=pos_encoding_mode,
+        window_left=window_left,
+        logits_soft_cap=logits_soft_cap,
+        q_data_type=q_data_type,
+        kv_data_type=kv_data_type,
+        data_type=data_type,
+        sm_scale=sm_scale,
+        rope_scale=rope_scale,
+        rope_theta=rope_theta,
+        non_blocking=non_blocking,
+        fixed_split_size=fixed_split_size,
+        disable_split_kv=disable_split_kv,
+    )

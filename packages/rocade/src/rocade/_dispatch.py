@@ -1,0 +1,114 @@
+"""Chooses the backend of a call: asks the capability table, keeps every reason, logs each new decision once.
+
+The only place that compares backend names.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+
+import torch
+
+import arch_caps
+from arch_caps import ArchCapabilityError, Reason, Request
+from rocade import _device
+from rocade._errors import invalid
+from rocade.backends import REGISTRY
+from rocade.backends._base import Backend
+
+log = logging.getLogger("rocade")
+
+AUTO = "auto"
+ABSENT = "absent"  # code of the reasons that lie in this process, not in the request
+# FlashInfer's names for its own portable kernels. They name no kernel that exists here, and every backend computes
+# the same thing, so they leave the choice to the table.
+SYNONYMS = frozenset((AUTO, "fa2", "native"))
+# FlashInfer's names for kernels of one vendor's chips: a caller that pins one would not get it.
+FOREIGN = frozenset(("fa3", "cutlass", "cudnn", "cute-dsl", "cutile", "trtllm-gen", "xqa"))
+OURS = ("hip", "aiter", "cpu", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the table and the process say about one backend; no reasons means it can serve."""
+
+    backend: str
+    reasons: tuple[Reason, ...]
+
+
+def canonical(backend: str) -> str:
+    """`backend` as one of ours or "auto"; ValueError for any other string."""
+    if backend in SYNONYMS:
+        return AUTO
+    if backend in OURS:
+        return backend
+    expected = f"'auto' (also spelled 'fa2' or 'native') or one of {', '.join(map(repr, OURS))}"
+    if backend in FOREIGN:
+        raise invalid("backend", f"{backend!r}, which names an NVIDIA kernel", expected)
+    raise invalid("backend", repr(backend), expected)
+
+
+@functools.lru_cache(maxsize=4096)
+def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool = True) -> tuple[Verdict, ...]:
+    """What each backend that `backend` stands for says, in order of preference.
+
+    `here=False` asks about another machine's target, and so not whether the backend is present in this process.
+    """
+    names = arch_caps.preference(target) if backend == AUTO else (backend,)
+    return tuple(
+        Verdict(
+            name,
+            (*arch_caps.reasons(request, backend=name, target=target), *(absent(name) if here else ())),
+        )
+        for name in names
+    )
+
+
+def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
+    """The backend that serves `request` on `device`; ArchCapabilityError lists every reason when none does."""
+    return REGISTRY[_choice(request, _device.target(device), backend)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _choice(request: Request, target: str, backend: str) -> str:
+    asked = verdicts(request, target, canonical(backend))
+    for verdict in asked:
+        if not verdict.reasons:
+            _log_once(request, target, verdict.backend, asked)
+            return verdict.backend
+    raise ArchCapabilityError(request, {v.backend: v.reasons for v in asked})
+
+
+def absent(name: str) -> tuple[Reason, ...]:
+    """Why this process cannot run a backend, whatever the request; empty means it can."""
+    if name not in REGISTRY:
+        return (Reason(ABSENT, f"this version of rocade has no backend {name!r}"),)
+    try:
+        return tuple(REGISTRY[name].absent())
+    except ImportError as error:
+        return (Reason(ABSENT, f"backend {name!r} cannot be imported: {error}"),)
+
+
+_logged: set[tuple[object, ...]] = set()
+
+
+def _log_once(request: Request, target: str, chosen: str, asked: tuple[Verdict, ...]) -> None:
+    """One line per (op, target, choice, reasons). A warning when a better backend is missing from the machine."""
+    passed = [v for v in asked[: [v.backend for v in asked].index(chosen)]]
+    codes = tuple((v.backend, r.code) for v in passed for r in v.reasons)
+    key = (request.op, target, chosen, codes)
+    if key in _logged:
+        return
+    _logged.add(key)
+    missing = any(code == ABSENT for _, code in codes)
+    why = "; ".join(f"{v.backend}: {', '.join(r.text for r in v.reasons)}" for v in passed)
+    log.log(
+        logging.WARNING if missing else logging.INFO,
+        "%s on %s runs on backend %r (%s)",
+        request.op.value,
+        target,
+        chosen,
+        f"passed over {why}" if why else "the table's first choice",
+    )

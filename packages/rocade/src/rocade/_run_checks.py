@@ -1,0 +1,89 @@
+"""Checks of the tensors of one run against the plan. They cost about a microsecond each, and name what is wrong.
+
+Letters: T query rows, Hq heads, D head dims.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from arch_caps import Request
+from rocade._dtypes import torch_dtype
+from rocade._errors import invalid
+from rocade._layout import check_rows_contiguous
+from rocade._plan import State
+
+
+def queries(
+    q: torch.Tensor, request: Request, rows: int, device: torch.device, *, padded: bool = False
+) -> None:
+    """Check q `[T, Hq, Dqk]`; with `padded`, rows beyond the planned T are allowed."""
+    if not isinstance(q, torch.Tensor):
+        raise invalid("q", type(q).__name__, "a tensor")
+    shape = (rows, request.num_qo_heads, request.head_dim_qk)
+    if q.shape != shape and not (padded and q.dim() == 3 and q.shape[0] > rows and q.shape[1:] == shape[1:]):
+        raise invalid("q", f"shape {list(q.shape)}", f"shape {list(shape)}, as planned")
+    if q.dtype is not torch_dtype(request.q_dtype):
+        raise invalid("q", q.dtype, f"{torch_dtype(request.q_dtype)}, the q dtype of the plan")
+    if q.device != device:
+        raise invalid("q", f"device {q.device}", f"device {device}")
+    check_rows_contiguous("q", q)
+    if q.requires_grad and torch.is_grad_enabled():
+        raise invalid(
+            "q", "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
+        )
+
+
+def result(
+    name: str, given: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, q: torch.Tensor
+) -> torch.Tensor:
+    """The tensor to write a result into: the caller's, checked, or a new one."""
+    if given is None:
+        return torch.empty(shape, dtype=dtype, device=q.device)
+    same(name, given, shape, dtype, q.device)
+    if _overlap(given, q):
+        raise invalid(name, "memory of q", "memory of its own: q is read while the result is written")
+    return given
+
+
+def partial_state(state: State, out: torch.Tensor, lse: torch.Tensor | None, rows: int) -> State:
+    """Check an earlier state `(o, lse)` that is merged in; a copy of it where the results overwrite it."""
+    o, s = state
+    same("partial_state[0]", o, (rows, *out.shape[1:]), out.dtype, out.device)
+    same("partial_state[1]", s, (rows, out.shape[1]), torch.float32, out.device)
+    written = [t for t in (out, lse) if t is not None]
+    if any(_overlap(o, t) for t in written):
+        o = o.clone()
+    if any(_overlap(s, t) for t in written):
+        s = s.clone()
+    return State(o, s)
+
+
+def same(
+    name: str, given: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Check shape, dtype, device and the last stride of a tensor that the caller owns."""
+    if not isinstance(given, torch.Tensor):
+        raise invalid(name, type(given).__name__, "a tensor")
+    if given.shape != shape:
+        raise invalid(name, f"shape {list(given.shape)}", f"shape {list(shape)}")
+    if given.dtype is not dtype:
+        raise invalid(name, given.dtype, str(dtype))
+    if given.device != device:
+        raise invalid(name, f"device {given.device}", f"device {device}")
+    check_rows_contiguous(name, given)
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the address ranges of two tensors meet. Interleaved views of one buffer count as meeting."""
+    if a.numel() == 0 or b.numel() == 0:
+        return False
+    (a_first, a_end), (b_first, b_end) = _extent(a), _extent(b)
+    return a.device == b.device and a_first < b_end and b_first < a_end
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    """First address, and one past the last, that a tensor reaches."""
+    reach = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    first = t.data_ptr()
+    return first, first + (reach + 1) * t.element_size()
