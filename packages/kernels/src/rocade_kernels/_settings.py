@@ -1,0 +1,60 @@
+"""Every environment variable that rocade_kernels reads: its name, type, default and meaning. Nothing else reads one.
+
+A setting is read when it is needed, never at import.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable. The settings page of the documentation is generated from these fields."""
+
+    name: str
+    type: type[str]
+    default: str
+    text: str
+
+    def read(self) -> str:
+        """The value now, without surrounding blanks."""
+        return os.environ.get(self.name, self.default).strip()
+
+
+CXX = Setting(
+    "ROCADE_CXX",
+    str,
+    "",
+    "Command of the C++20 compiler that builds the native library, or `zig` for the one in the package ziglang. "
+    "Not set: the first of g++, clang++ and ziglang that is there and works.",
+)
+
+CACHE_DIR = Setting(
+    "ROCADE_CACHE_DIR",
+    str,
+    "",
+    "Folder for libraries built on demand; it must not be writable by others. Not set: `rocade` in "
+    "`XDG_CACHE_HOME`, or in `~/.cache`.",
+)
+
+CPU_ISA = Setting(
+    "ROCADE_CPU_ISA",
+    str,
+    "",
+    "Instruction set of the native CPU kernels: `plain`, `avx2` or `avx512`. Read at plan. Not set: the best that "
+    "this CPU runs.",
+)
+
+SETTINGS = (CXX, CACHE_DIR, CPU_ISA)
+
+
+def cache_dir() -> Path:
+    """The folder for libraries built on demand; it may not exist yet."""
+    chosen = CACHE_DIR.read()
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".cache") / "rocade"

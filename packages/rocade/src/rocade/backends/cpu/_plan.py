@@ -1,0 +1,167 @@
+"""A plan of the native CPU kernels: a work list in the library, and the addresses that a run hands to it.
+
+Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S page size, n dense K/V rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from rocade_kernels import _abi
+from rocade_kernels.cpu_plans import (
+    ALWAYS_SHARE,
+    AUTO_SHARE,
+    LevelArrays,
+    NativePlan,
+    PlanArgs,
+    chosen_isa,
+)
+
+from arch_caps import DType, MaskKind, PosEncoding, Request
+from rocade import _settings
+from rocade._plan import KV, RunArgs
+from rocade._problem import Level, Problem
+
+NATIVE_DTYPE = {DType.FP32: _abi.FP32, DType.FP16: _abi.FP16, DType.BF16: _abi.BF16}
+NATIVE_TORCH = {torch.float32: _abi.FP32, torch.float16: _abi.FP16, torch.bfloat16: _abi.BF16}
+_MASK = {MaskKind.NONE: _abi.MASK_NONE, MaskKind.CAUSAL: _abi.MASK_CAUSAL, MaskKind.CUSTOM: _abi.MASK_CUSTOM}
+
+
+class CpuPlan:
+    """One work list for all levels; the library's cost model has decided what to share and where to cut."""
+
+    backend = "cpu"
+
+    __slots__ = ("_native", "_problem", "request", "workspace_bytes")
+
+    def __init__(self, request: Request, problem: Problem) -> None:
+        self.request = request
+        self._problem = problem
+        self._native = NativePlan(
+            [_level_arrays(level) for level in problem.levels], _plan_args(request, problem)
+        )
+        self.workspace_bytes = self._native.workspace_bytes
+
+    @property
+    def native(self) -> NativePlan:
+        """The library's plan: what it shares, and its work list."""
+        return self._native
+
+    def run(self, args: RunArgs) -> None:
+        """Compute attention into `args.out` and `args.lse`."""
+        levels = b"".join(
+            [_level_tensors(level, kv) for level, kv in zip(self._problem.levels, args.kv, strict=True)]
+        )
+        buffer = ctypes.create_string_buffer(levels, len(levels))
+        workspace = self._workspace()
+        q, out = args.q, args.out
+        self._native.run(
+            _abi.RUN.pack(
+                ctypes.addressof(buffer),
+                len(self._problem.levels),
+                q.shape[0],
+                q.data_ptr(),
+                NATIVE_TORCH[q.dtype],
+                q.stride(0),
+                q.stride(1),
+                out.data_ptr(),
+                NATIVE_TORCH[out.dtype],
+                out.stride(0),
+                out.stride(1),
+                *_lse(args.lse),
+                *_partial(args),
+                *self._mask(),
+                args.sm_scale,
+                args.v_scale,
+                self.request.logits_soft_cap,
+                workspace.data_ptr(),
+                workspace.numel(),
+                torch.get_num_threads(),
+            )
+        )
+
+    def _workspace(self) -> torch.Tensor:
+        """The caller's when it is large enough and aligned, memory of this run otherwise."""
+        given, need = self._problem.workspace, self.workspace_bytes
+        if given is not None and given.numel() >= need and given.data_ptr() % _ALIGN == 0:
+            return given
+        return torch.empty(need, dtype=torch.uint8)
+
+    def _mask(self) -> tuple[int, int]:
+        mask = self._problem.mask
+        return (0, 0) if mask is None else (mask.bits.data_ptr(), mask.bits.numel())
+
+
+_ALIGN = 4  # bytes; the workspace holds fp32
+
+
+def _level_arrays(level: Level) -> LevelArrays:
+    pages = level.pages
+    kv_indptr = level.kv_indptr if pages is None else pages.indptr
+    assert kv_indptr is not None  # Level sets one of the two
+    return LevelArrays(
+        level.qo_indptr.data_ptr(),
+        kv_indptr.data_ptr(),
+        level.kv_len.data_ptr(),
+        level.num_requests,
+        0 if pages is None else pages.page_size,
+    )
+
+
+def _plan_args(request: Request, problem: Problem) -> PlanArgs:
+    return PlanArgs(
+        num_rows=problem.num_rows,
+        num_qo_heads=request.num_qo_heads,
+        num_kv_heads=request.num_kv_heads,
+        head_dim_qk=request.head_dim_qk,
+        head_dim_vo=request.head_dim_vo,
+        kv_dtype=NATIVE_DTYPE[request.kv_dtype],
+        mask=_MASK[request.mask],
+        mask_indptr=0 if problem.mask is None else problem.mask.indptr.data_ptr(),
+        window_left=request.window_left,
+        alibi=int(request.pos_encoding is PosEncoding.ALIBI),
+        fixed_split_size=request.fixed_split_size or 0,
+        disable_split=int(request.disable_split_kv),
+        share=ALWAYS_SHARE if len(problem.levels) > 1 and _settings.fused_cascade() else AUTO_SHARE,
+        threads=torch.get_num_threads(),
+        isa=chosen_isa(),
+    )
+
+
+def _level_tensors(level: Level, kv: KV) -> bytes:
+    k, v = kv
+    pages = level.pages
+    if pages is None:
+        strides = (0, k.stride(0), k.stride(1), 0, v.stride(0), v.stride(1))
+        return _abi.LEVEL_TENSORS.pack(
+            k.data_ptr(), v.data_ptr(), *strides, min(k.shape[0], v.shape[0]), 0, 0
+        )
+    return _abi.LEVEL_TENSORS.pack(
+        k.data_ptr(),
+        v.data_ptr(),
+        *k.stride()[:3],
+        *v.stride()[:3],
+        min(k.shape[0], v.shape[0]),
+        pages.indices.data_ptr(),
+        pages.indices.numel(),
+    )
+
+
+def _lse(lse: torch.Tensor | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if lse is None else (lse.data_ptr(), lse.stride(0), lse.stride(1))
+
+
+def _partial(args: RunArgs) -> tuple[int, ...]:
+    if args.partial is None:
+        return (0,) * 7
+    out, lse = args.partial
+    return (
+        out.data_ptr(),
+        NATIVE_TORCH[out.dtype],
+        out.stride(0),
+        out.stride(1),
+        lse.data_ptr(),
+        lse.stride(0),
+        lse.stride(1),
+    )
