@@ -62,6 +62,9 @@ def test_a_record_prints_versions_and_requests(item: Defect) -> None:
     assert all(f"{field}: {predicate}" in text for field, predicate in item.when)
 
 
+GFX950 = {"aiter-softcap-causal-hd128-gfx950"}
+GFX942 = {"aiter-softcap-causal-hd128-gfx942"}
+OLD = Toolchain(aiter="0.1.16.post3")
 SOFTCAP = {
     "op": Op.SINGLE_PREFILL,
     "page_size": 0,
@@ -74,22 +77,22 @@ SOFTCAP = {
 @pytest.mark.parametrize(
     ("target", "changes", "toolchain", "hit"),
     [
-        ("gfx950", {}, RECENT, {"aiter-softcap-causal-hd128-gfx950"}),
-        ("gfx950", {"max_kv_len": 37}, RECENT, {"aiter-softcap-causal-hd128-gfx950"}),
+        ("gfx950", {}, RECENT, GFX950),
+        ("gfx950", {"max_kv_len": 37}, RECENT, GFX950),
         ("gfx950", {"logits_soft_cap": 0.0}, RECENT, set()),
         ("gfx950", {"mask": MaskKind.NONE}, RECENT, set()),
         ("gfx950", {"head_dim_qk": 64, "head_dim_vo": 64}, RECENT, set()),
         ("gfx942", {}, RECENT, set()),
-        ("gfx942", {}, Toolchain(aiter="0.1.16.post3"), {"aiter-softcap-causal-hd128-gfx942"}),
-        ("gfx942", {"max_kv_len": 511}, Toolchain(aiter="0.1.16.post3"), set()),
+        ("gfx942", {}, OLD, GFX942),
+        ("gfx942", {"max_kv_len": 511}, OLD, set()),
         (
             "gfx942",
             {"max_kv_len": None},
-            Toolchain(aiter="0.1.16.post3"),
-            {"aiter-softcap-causal-hd128-gfx942"},
+            OLD,
+            GFX942,
         ),
-        ("gfx942", {}, Toolchain(), {"aiter-softcap-causal-hd128-gfx942"}),
-        ("gfx942", {}, None, {"aiter-softcap-causal-hd128-gfx942"}),
+        ("gfx942", {}, Toolchain(), GFX942),
+        ("gfx942", {}, None, GFX942),
         ("gfx942", {}, Toolchain(aiter="0.1.20"), set()),
     ],
     ids=str,
@@ -180,7 +183,7 @@ def test_the_override_warns_once(monkeypatch: pytest.MonkeyPatch, value: str) ->
 
 
 @pytest.mark.usefixtures("forgetful")
-@pytest.mark.parametrize("value", ["", " ", "0", "1", "aiter", "aiter-page1024"])
+@pytest.mark.parametrize("value", ["", " ", "0", "yes", "aiter", "aiter-page1024"])
 def test_other_values_do_not_override(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("ROCADE_ALLOW_KNOWN_BAD", value)
     assert defect_ids(BAD, "gfx950", RECENT) == {"aiter-page1024-fault-gfx950"}

@@ -15,11 +15,12 @@ import sys
 sys.path.insert(0, {path!r})
 import arch_caps
 from arch_caps import export
-outside = {{m.partition(".")[0] for m in sys.modules}} - set(sys.stdlib_module_names) - {{"__main__", "arch_caps"}}
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+outside = loaded - set(sys.stdlib_module_names) - {{"__main__", "arch_caps"}}
 assert not outside, outside
 request = arch_caps.Request(
     op=arch_caps.Op.CASCADE, q_dtype=arch_caps.DType.FP32, kv_dtype=arch_caps.DType.FP32,
-    o_dtype=arch_caps.DType.FP32, num_qo_heads=8, num_kv_heads=2, head_dim_qk=64, head_dim_vo=64, page_size=16,
+    o_dtype=arch_caps.DType.FP32, num_qo_heads=8, num_kv_heads=2, head_dim_qk=64, head_dim_vo=64,
 )
 assert arch_caps.reasons(request, backend="torch", target="cpu") == []
 print(len(arch_caps.ROWS))

@@ -27,8 +27,8 @@ ALLOW_KNOWN_BAD = Setting(
     "ROCADE_ALLOW_KNOWN_BAD",
     str,
     "",
-    "Use a backend in spite of its recorded defects: the ids of defects, separated by commas, or `all` (also `1`). "
-    "Results may be wrong or the process may die; each defect passed over is named once in a warning.",
+    "Use a backend in spite of its recorded defects: the ids of defects, separated by commas, or `all` (also "
+    "`1`). Results may be wrong or the process may die; each defect passed over is named once in a warning.",
 )
 
 SETTINGS = (ALLOW_KNOWN_BAD,)
