@@ -19,6 +19,7 @@ Axes = dict[str, tuple[Hashable, ...]]
 FP32, FP16, BF16 = DType.FP32, DType.FP16, DType.BF16
 FLOATS = (FP32, FP16, BF16)
 HEAD_DIMS = (32, 64, 80, 96, 128, 192, 256)
+SQUARE = tuple((dim, dim) for dim in HEAD_DIMS)
 GROUP_SIZES = (1, 2, 3, 5, 7, 8, 16, 64)
 PAGE_SIZES = (1, 3, 16, 64)
 FULL_AXES = ("dtypes", "layout", "mask", "window_left", "soft_cap", "group_size", "head_dims", "page_size")
@@ -30,7 +31,7 @@ _DENSE: Axes = {
     "window_left": (-1, 0, 3, 1000),
     "soft_cap": (0.0, 2.0),
     "group_size": GROUP_SIZES,
-    "head_dims": (*((d, d) for d in HEAD_DIMS), (192, 128), (32, 80)),
+    "head_dims": (*SQUARE, (192, 128), (32, 80)),
     "kv_heads": (1, 2),
     "pos_encoding": (PosEncoding.NONE, PosEncoding.ALIBI),
     "scales": ("default", "sm", "qkv"),
@@ -76,6 +77,7 @@ CORE: dict[Op, Axes] = {
         **_without(_DENSE, "mask"),
         **_BATCH,
         **_PAGED,
+        "head_dims": SQUARE,  # plan() takes one head_dim
         "q_len": (1, 2, 4),
         "lengths": lengths.names("decode"),
     },
@@ -84,6 +86,7 @@ CORE: dict[Op, Axes] = {
         **_BATCH,
         **_PAGED,
         "mask": ("none", "causal"),
+        "head_dims": SQUARE,
         "levels": (1, 2, 3, 4),
         "lengths": lengths.names("cascade"),
     },
@@ -114,7 +117,7 @@ CORE |= {
     Op.APPEND_PAGED_KV_CACHE: {
         "dtype": (*FLOATS, DType.FP8_E4M3, DType.FP8_E5M2),
         "kv_heads": (1, 2, 8),
-        "head_dims": (*((d, d) for d in HEAD_DIMS), (192, 128)),
+        "head_dims": (*SQUARE, (192, 128)),
         "layout": tuple(Layout),
         "page_size": PAGE_SIZES,
         "cache": ("tuple", "5d"),

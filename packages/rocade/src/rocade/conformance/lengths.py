@@ -105,8 +105,8 @@ def prefill(profile: str, page_size: int) -> Lengths:
 
 
 def decode(profile: str, page_size: int, q_len: int) -> Lengths:
-    """Lengths of a batch decode with `q_len` query tokens a request."""
-    kv = _DECODE[profile](page_size)
+    """Lengths of a batch decode with `q_len` query tokens a request, whose keys a request has to hold."""
+    kv = tuple(max(n, q_len) if n else 0 for n in _DECODE[profile](page_size))
     return Lengths((q_len,) * len(kv), kv)
 
 
