@@ -114,19 +114,23 @@ def _add_shared(
     device: torch.device,
 ) -> None:
     """Append a level of one request a node; a row's request outside all nodes stands alone, without pages."""
-    bounds, skip, take = [0], [], []
-    for node in sorted(nodes, key=lambda node: node.begin):
-        bounds.extend(range(bounds[-1] + 1, node.begin + 1))
-        skip.extend([0] * (len(bounds) - 1 - len(skip)))
-        take.extend([0] * (len(bounds) - 1 - len(take)))
-        bounds.append(node.end)
-        skip.append(node.shared_from)
-        take.append(node.pages - node.shared_from)
-    alone = qo.numel() - 1 - bounds[-1]
-    bounds.extend(range(bounds[-1] + 1, qo.numel()))
+    end = qo.numel() - 1
+    bounds = [0]
+    skip: list[int] = []
+    take: list[int] = []
+    nothing = _prefix_tree.Node(end, end, 0, shared_from=0)  # stands behind the last request
+    for node in (*sorted(nodes, key=lambda node: node.begin), nothing):
+        alone = [0] * (node.begin - bounds[-1])
+        bounds += range(bounds[-1] + 1, node.begin + 1)
+        skip += alone
+        take += alone
+        if node is not nothing:
+            bounds.append(node.end)
+            skip.append(node.shared_from)
+            take.append(node.pages - node.shared_from)
     rows = torch.tensor(bounds)
-    counts = torch.tensor(take + [0] * alone)
-    begin = table.indptr[rows[:-1]] + torch.tensor(skip + [0] * alone)
+    counts = torch.tensor(take)
+    begin = table.indptr[rows[:-1]] + torch.tensor(skip)
     last = torch.where(counts > 0, table.page_size, 0)
     _append(levels, qo[rows], begin, counts, last, table.indices, device)
 
