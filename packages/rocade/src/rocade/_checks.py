@@ -1,7 +1,7 @@
-"""Validation of plan arrays: every malformed one raises ValueError with its name, what it holds and what it should.
+"""Validation of plan arrays: a malformed one raises ValueError with its name, its value and what is expected.
 
-Host arrays are copied (a caller may reuse its buffers after plan) and read once each, by native code. Arrays on a
-device are copied to the host where planning needs their values; page ids stay there unchecked unless
+Host arrays are copied (a caller may reuse its buffers after plan) and read once each, by native code. Arrays
+on a device are copied to the host where planning needs their values; page ids stay there unchecked unless
 `ROCADE_VALIDATE` is on, since kernels skip a page outside the pool.
 """
 
@@ -46,6 +46,9 @@ class PageNames(NamedTuple):
     last_page_len: str = "paged_kv_last_page_len"
 
 
+PAGED_KV = PageNames()
+
+
 def rows(name: str, indptr: torch.Tensor, *, first: int | None = 0) -> Rows:
     """Check an indptr `[B + 1]`; `first=None` lets it start above 0."""
     host = host_int32(name, indptr)
@@ -66,7 +69,7 @@ def pages(
     device: torch.device,
     *,
     batch: int | None = None,
-    names: PageNames = PageNames(),
+    names: PageNames = PAGED_KV,
 ) -> Pages:
     """Check a page table; `batch` is the number of requests expected, `device` where the cache lives."""
     if page_size < 1:
@@ -140,10 +143,8 @@ def nested(levels: tuple[Level, ...], names: tuple[str, ...]) -> None:
             )
 
 
-def lengths_match(name: str, given: torch.Tensor | None, expected: torch.Tensor) -> None:
-    """Check lengths that repeat what the plan arrays say. On a device they are compared only under validation."""
-    if given is None:
-        return
+def lengths_match(name: str, given: object, expected: torch.Tensor) -> None:
+    """Check lengths that repeat what the plan arrays say; on a device, only under `ROCADE_VALIDATE`."""
     if not isinstance(given, torch.Tensor) or given.numel() != expected.numel():
         size = given.numel() if isinstance(given, torch.Tensor) else type(given).__name__
         raise invalid(name, size, f"a tensor of {expected.numel()} lengths")
@@ -163,7 +164,7 @@ def at_least(name: str, bound: int | None, actual: int) -> None:
         raise invalid(name, int(bound), f"at least {actual}, the longest in the plan arrays")
 
 
-def _check_array(name: str, array: torch.Tensor) -> None:
+def _check_array(name: str, array: object) -> None:
     if not isinstance(array, torch.Tensor):
         raise invalid(name, type(array).__name__, "a 1-D int32 tensor")
     if array.dim() != 1:
@@ -182,7 +183,7 @@ def _narrow(name: str, host: torch.Tensor) -> torch.Tensor:
 
 
 def _narrow_device(indices: torch.Tensor) -> torch.Tensor:
-    """int64 page ids on a device to int32 without reading them: too large becomes an id outside every pool."""
+    """int64 page ids on a device to int32, unread: what is too large becomes an id outside every pool."""
     return indices.clamp(-1, INT32_MAX).to(torch.int32)
 
 

@@ -1,4 +1,4 @@
-"""The optional arguments of decode's `plan`, which FlashInfer takes by keyword and, in two orders, by position."""
+"""Optional arguments of decode's `plan`, which FlashInfer takes by keyword or, in two orders, by position."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _fits(order: tuple[str, ...], tail: Sequence[Any]) -> bool:
     return len(tail) <= len(order) and all(_takes(n, v) for n, v in zip(order, tail, strict=False))
 
 
-def _takes(name: str, value: Any) -> bool:
+def _takes(name: str, value: object) -> bool:
     if value is None:
         return name not in ("non_blocking", "disable_split_kv", "q_len_per_req", "window_left")
     if name.endswith("data_type"):

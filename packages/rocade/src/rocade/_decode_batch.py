@@ -1,4 +1,4 @@
-"""Batch decode over a paged KV cache: one, or the same few, query tokens a request, in FlashInfer's interface.
+"""Batch decode over a paged KV cache, FlashInfer's interface: one or the same few query tokens a request.
 
 Letters: B requests, T = B * q_len_per_req query rows, Hq and Hkv heads, D head dims, N pages, S page size.
 """
@@ -30,8 +30,8 @@ NAMES = PageNames("indptr", "indices", "last_page_len")
 class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
     """Attention of the newest token, or tokens, of B requests over a paged KV cache.
 
-    Call `plan` when lengths or pages change and `run` once a layer. A page table may start above 0 and hold more
-    indices than it uses, a request may be empty, and arrays may be on the CPU or the device.
+    Call `plan` when lengths or pages change and `run` once a layer. A page table may start above 0 and hold
+    more indices than it uses, a request may be empty, and arrays may be on the CPU or the device.
 
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
@@ -90,12 +90,13 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
             indptr: int32 `[B + 1]`: request i owns that range of `indices`.
             indices: int32 page ids. Read again at each run where they are on the cache's device already.
             last_page_len: int32 `[B]`, 1..page_size tokens in each last page; ignored without pages.
-            num_qo_heads, num_kv_heads: Hq, a multiple of Hkv.
+            num_qo_heads: Hq, a multiple of `num_kv_heads`.
+            num_kv_heads: Hkv.
             head_dim: D.
             page_size: tokens a page.
-            deprecated_positional_args: the keywords below by position, in FlashInfer's order with or without
+            *deprecated_positional_args: the keywords below by position, in FlashInfer's order with or without
                 `o_data_type`.
-            kwargs: `pos_encoding_mode` ("NONE", "ROPE_LLAMA" or "ALIBI"); `window_left` (negative for all);
+            **kwargs: `pos_encoding_mode` ("NONE", "ROPE_LLAMA" or "ALIBI"); `window_left` (negative for all);
                 `logits_soft_cap`; `q_data_type` ("float16"), `kv_data_type`, `o_data_type` (None: as q);
                 `data_type` (stands for q and kv dtype where they are None); `sm_scale` (None: 1/sqrt(D));
                 `rope_scale`, `rope_theta`; `q_len_per_req` (1; more are causal among themselves);
@@ -192,13 +193,19 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         Args:
             q: `[T, Hq, D]`, the tokens of a request one after another.
             paged_kv_cache: one 5-D tensor `[N, 2, ...]` or a (K, V) tuple, in the wrapper's layout.
-            q_scale, k_scale: factors on the logits, numbers or one-element tensors.
+            *args: refused.
+            q_scale: factor on the logits, a number or a one-element tensor.
+            k_scale: the same.
             v_scale: factor on the result.
-            out, lse: where to write, `[T, Hq, D]` and fp32 `[T, Hq]`; None makes new tensors.
+            out: where to write, `[T, Hq, D]`; None makes a new tensor.
+            lse: where to write the LSE, fp32 `[T, Hq]`; None makes a new tensor if it is returned.
             return_lse: return `(out, lse)`; the LSE is log2 of the sum of exp of the scaled logits.
-            window_left, q_len_per_req: None or what was planned.
-            args, sinks, skip_softmax_threshold_scale_factor, kv_cache_sf: refused.
             enable_pdl: without effect on results.
+            window_left: None or what was planned.
+            sinks: refused.
+            q_len_per_req: None or what was planned.
+            skip_softmax_threshold_scale_factor: refused.
+            kv_cache_sf: refused.
 
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
@@ -215,8 +222,16 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         self._check_window(window_left)
         if q_len_per_req is not None and q_len_per_req != self._q_len_per_req:
             raise invalid("q_len_per_req", q_len_per_req, f"None or {self._q_len_per_req}, as planned")
-        options = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale, "out": out, "lse": lse}
-        return self._run(q, flat_cache(paged_kv_cache), return_lse=return_lse, **options)
+        return self._run(
+            q,
+            flat_cache(paged_kv_cache),
+            q_scale=q_scale,
+            k_scale=k_scale,
+            v_scale=v_scale,
+            out=out,
+            lse=lse,
+            return_lse=return_lse,
+        )
 
     def run_return_lse(
         self, q: Tensor, paged_kv_cache: PagedCache, *args: Any, **kwargs: Any
@@ -238,7 +253,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         rope_scale: float | None = None,
         rope_theta: float | None = None,
     ) -> Tensor:
-        """Old interface: `run` with these flags in place of the planned ones, which they replace from now on."""
+        """Old interface: `run` with these flags, which replace the planned ones from now on."""
         self._override(locals())
         return self.run(q, paged_kv_cache, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
 

@@ -11,7 +11,7 @@ Tensor = torch.Tensor
 
 
 class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):
-    """`BatchDecodeWithPagedKVCacheWrapper` with `use_cuda_graph=True`: B is fixed, plans live in these buffers.
+    """`BatchDecodeWithPagedKVCacheWrapper` for graph capture: B is fixed and plans live in these buffers.
 
     Args:
         workspace_buffer: uint8, on the device of the tensors.
@@ -66,14 +66,10 @@ def fast_decode_plan(
     disable_split_kv: bool = False,
     global_override_indptr_cpu: Tensor | None = None,
 ) -> None:
-    """`self.plan(...)` with an indptr that is on the host already. Checks as much as `plan` does.
+    """`plan` with an indptr that is on the host already; it checks as much as `plan` does.
 
-    Args:
-        self: the wrapper; engines install this function as its `begin_forward`.
-        global_override_indptr_cpu: the values of `indptr`, which then is not copied from the device.
-        indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode,
-            window_left, logits_soft_cap, q_data_type, kv_data_type, data_type, sm_scale, rope_scale,
-            rope_theta, non_blocking, fixed_split_size, disable_split_kv: as in `plan`.
+    Engines install it as `begin_forward` of a wrapper. `global_override_indptr_cpu` holds the values of
+    `indptr`, which then is not copied from the device. Everything else means what it means to `plan`.
     """
     host = indptr if global_override_indptr_cpu is None else global_override_indptr_cpu
     self.plan(

@@ -8,7 +8,6 @@ import torch
 
 from arch_caps import Op
 from rocade import _ops, _single
-from rocade._errors import invalid
 from rocade._request import Scale
 from rocade._wrapper import Results
 
@@ -17,14 +16,45 @@ Tensor = torch.Tensor
 
 @overload
 def single_decode_with_kv_cache(
-    q: Tensor, k: Tensor, v: Tensor, *args: Any, return_lse: Literal[True], **kwargs: Any
-) -> tuple[Tensor, Tensor]: ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE",
+    use_tensor_cores: bool = False,
+    q_scale: Scale = None,
+    k_scale: Scale = None,
+    v_scale: Scale = None,
+    window_left: int = -1,
+    logits_soft_cap: float | None = None,
+    sm_scale: float | None = None,
+    rope_scale: float | None = None,
+    rope_theta: float | None = None,
+    return_lse: Literal[False] = False,
+    backend: str = "auto",
+) -> Tensor: ...
 
 
 @overload
 def single_decode_with_kv_cache(
-    q: Tensor, k: Tensor, v: Tensor, *args: Any, return_lse: Literal[False] = False, **kwargs: Any
-) -> Tensor: ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE",
+    use_tensor_cores: bool = False,
+    q_scale: Scale = None,
+    k_scale: Scale = None,
+    v_scale: Scale = None,
+    window_left: int = -1,
+    logits_soft_cap: float | None = None,
+    sm_scale: float | None = None,
+    rope_scale: float | None = None,
+    rope_theta: float | None = None,
+    *,
+    return_lse: Literal[True],
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]: ...
 
 
 def single_decode_with_kv_cache(
@@ -49,15 +79,19 @@ def single_decode_with_kv_cache(
 
     Args:
         q: `[Hq, head_dim_qk]`.
-        k, v: `[n, Hkv, head_dim_qk]` and `[n, Hkv, head_dim_vo]`, or HND `[Hkv, n, ...]`.
+        k: `[n, Hkv, head_dim_qk]`, or HND `[Hkv, n, head_dim_qk]`.
+        v: `[n, Hkv, head_dim_vo]`, or HND.
         kv_layout: "NHD" or "HND".
         pos_encoding_mode: "NONE", "ROPE_LLAMA" or "ALIBI", applied inside.
         use_tensor_cores: without effect on results.
-        q_scale, k_scale, v_scale: factors on the logits and on the result.
+        q_scale: factor on the logits, a number or a one-element tensor.
+        k_scale: the same.
+        v_scale: factor on the result.
         window_left: visible tokens left of the last key, negative for all.
         logits_soft_cap: cap * tanh(logit / cap); None or 0 for none.
         sm_scale: factor on q.k, None for 1/sqrt(head_dim_qk).
-        rope_scale, rope_theta: None for 1 and 1e4.
+        rope_scale: positions are divided by it; None for 1.
+        rope_theta: base of the rotary frequencies; None for 1e4.
         return_lse: return `(out, lse)`; the LSE is log2 of the sum of exp of the scaled logits.
         backend: "auto" (also spelled "fa2" or "native"), or the name of one backend.
 
@@ -68,8 +102,7 @@ def single_decode_with_kv_cache(
         ValueError: an argument is malformed.
         ArchCapabilityError: no backend accepts the request; lists every reason.
     """
-    if not isinstance(q, Tensor) or q.dim() != 2:
-        raise invalid("q", list(q.shape) if isinstance(q, Tensor) else type(q).__name__, "[heads, head_dim]")
+    _single.query("q", q, 2, "[heads, head_dim]")
     qk_factor, qk_scales = _ops.split_scales((("q_scale", q_scale), ("k_scale", k_scale)))
     v_factor, v_scales = _ops.split_scales((("v_scale", v_scale),))
     flags = (kv_layout, pos_encoding_mode, window_left, backend)

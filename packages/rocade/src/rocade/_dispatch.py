@@ -22,8 +22,8 @@ log = logging.getLogger("rocade")
 
 AUTO = "auto"
 ABSENT = "absent"  # code of the reasons that lie in this process, not in the request
-# FlashInfer's names for its own portable kernels. They name no kernel that exists here, and every backend computes
-# the same thing, so they leave the choice to the table.
+# FlashInfer's names for its own portable kernels. They name no kernel that exists here, and every backend
+# computes the same thing, so they leave the choice to the table.
 SYNONYMS = frozenset((AUTO, "fa2", "native"))
 # FlashInfer's names for kernels of one vendor's chips: a caller that pins one would not get it.
 FOREIGN = frozenset(("fa3", "cutlass", "cudnn", "cute-dsl", "cutile", "trtllm-gen", "xqa"))
@@ -54,7 +54,7 @@ def canonical(backend: str) -> str:
 def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool = True) -> tuple[Verdict, ...]:
     """What each backend that `backend` stands for says, in order of preference.
 
-    `here=False` asks about another machine's target, and so not whether the backend is present in this process.
+    `here=False` asks about another machine's target, so not whether the backend is present in this process.
     """
     names = arch_caps.preference(target) if backend == AUTO else (backend,)
     return tuple(
@@ -67,7 +67,7 @@ def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool =
 
 
 def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
-    """The backend that serves `request` on `device`; ArchCapabilityError lists every reason when none does."""
+    """The backend that serves `request` on `device`; if none does, ArchCapabilityError lists every reason."""
     return REGISTRY[_choice(request, _device.target(device), backend)]
 
 
@@ -95,8 +95,8 @@ _logged: set[tuple[object, ...]] = set()
 
 
 def _log_once(request: Request, target: str, chosen: str, asked: tuple[Verdict, ...]) -> None:
-    """One line per (op, target, choice, reasons). A warning when a better backend is missing from the machine."""
-    passed = [v for v in asked[: [v.backend for v in asked].index(chosen)]]
+    """One line per (op, target, choice, reasons); a warning when a better backend is missing here."""
+    passed = asked[: [v.backend for v in asked].index(chosen)]
     codes = tuple((v.backend, r.code) for v in passed for r in v.reasons)
     key = (request.op, target, chosen, codes)
     if key in _logged:

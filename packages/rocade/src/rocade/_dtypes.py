@@ -1,4 +1,4 @@
-"""torch dtypes and the names users give them, to the table's `DType` and back. The one place that maps them."""
+"""From torch dtypes, and the names users give them, to the table's `DType` and back, in one place."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _TORCH = {
     DType.FP8_E4M3_FNUZ: torch.float8_e4m3fnuz,
     DType.FP8_E5M2_FNUZ: torch.float8_e5m2fnuz,
 }
-_SHORT = {"half": DType.FP16, "float": DType.FP32}
 # torch.float16, "float16", "torch.float16", "fp16" and "half" all mean the same.
-_KNOWN: dict[object, DType] = {
+_KNOWN: dict[torch.dtype | str, DType] = {
     **{torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()},
     **{str(torch_dtype): dtype for dtype, torch_dtype in _TORCH.items()},
     **{str(torch_dtype).removeprefix("torch."): dtype for dtype, torch_dtype in _TORCH.items()},
     **{dtype.value: dtype for dtype in DType},
-    **_SHORT,
+    "half": DType.FP16,
+    "float": DType.FP32,
 }
 EXPECTED = "one of " + ", ".join(str(t).removeprefix("torch.") for t in _TORCH.values())
 
 
-def dtype_of(name: str, value: torch.dtype | str) -> DType:
+def dtype_of(name: str, value: object) -> DType:
     """The `DType` of a torch dtype or of its name; ValueError names the argument."""
     found = _KNOWN.get(value) if isinstance(value, (torch.dtype, str)) else None
     if found is None:

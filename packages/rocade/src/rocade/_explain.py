@@ -56,8 +56,8 @@ def explain(
         device: where the tensors would be. With a wrapper, its own device counts.
         backend: as given to a wrapper.
         target: ask about this target, such as "sm_90", and not about this machine.
-        facts: of the request, under the names of FlashInfer's plan arguments: `num_qo_heads` (32), `num_kv_heads`
-            (8), `head_dim_qk` (128), `head_dim_vo`, `q_dtype` ("float16"), `kv_dtype`, `o_dtype`, `kv_layout`,
+        **facts: of the request, named as plan arguments are: `num_qo_heads` (32), `num_kv_heads` (8),
+            `head_dim_qk` (128), `head_dim_vo`, `q_dtype` ("float16"), `kv_dtype`, `o_dtype`, `kv_layout`,
             `page_size` (16), `causal`, `custom_mask` (True or False), `window_left`, `logits_soft_cap`,
             `pos_encoding_mode`, `num_levels`, `max_qo_len`, `max_kv_len`, `graph`, ...
 
@@ -74,7 +74,7 @@ def explain(
     return Explanation(request, name, _dispatch.verdicts(request, name, asked, here=target is None))
 
 
-def _described(call: str, facts: dict[str, Any]) -> Request:
+def _described(call: object, facts: dict[str, Any]) -> Request:
     """The request that the facts describe, with a common Llama shape for what they leave out."""
     op = _OPS.get(call) if isinstance(call, str) else None
     if op is None:

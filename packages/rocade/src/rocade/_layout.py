@@ -19,7 +19,7 @@ PagedCache = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 _LAYOUTS = {layout.value: layout for layout in Layout}
 
 
-def kv_layout(value: str, name: str = "kv_layout") -> Layout:
+def kv_layout(value: object, name: str = "kv_layout") -> Layout:
     """The `Layout` called "NHD" or "HND"."""
     layout = _LAYOUTS.get(value) if isinstance(value, str) else None
     if layout is None:
@@ -43,10 +43,8 @@ def paged(cache: PagedCache | Sequence[torch.Tensor], layout: Layout, name: str 
 
 def dense(k: torch.Tensor, v: torch.Tensor, layout: Layout, names: tuple[str, str] = ("k", "v")) -> KV:
     """NHD views `[n, Hkv, D]` of dense K and V."""
-    for name, tensor in zip(names, (k, v), strict=True):
-        if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
-            order = "[n, heads, head_dim]" if layout is Layout.NHD else "[heads, n, head_dim]"
-            raise invalid(name, _shape(tensor), f"a 3-D tensor {order}")
+    _check_dense_shape(names[0], k, layout)
+    _check_dense_shape(names[1], v, layout)
     return KV(k, v) if layout is Layout.NHD else KV(k.transpose(0, 1), v.transpose(0, 1))
 
 
@@ -81,6 +79,12 @@ def check_rows_contiguous(name: str, tensor: torch.Tensor) -> None:
         )
 
 
+def _check_dense_shape(name: str, tensor: object, layout: Layout) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
+        order = "[n, heads, head_dim]" if layout is Layout.NHD else "[heads, n, head_dim]"
+        raise invalid(name, _shape(tensor), f"a 3-D tensor {order}")
+
+
 def _check(
     tensor: torch.Tensor, shape: tuple[int, ...], request: Request, device: torch.device, name: str
 ) -> None:
@@ -94,7 +98,7 @@ def _check(
     check_rows_contiguous(name, tensor)
 
 
-def _pair(cache: Sequence[torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _pair(cache: object, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The two tensors of a (K, V) cache."""
     if not isinstance(cache, (tuple, list)) or len(cache) != 2:
         raise invalid(name, type(cache).__name__, "one 5-D tensor or a (K, V) tuple of 4-D tensors")

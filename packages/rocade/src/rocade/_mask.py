@@ -16,7 +16,7 @@ from rocade._errors import invalid
 
 @dataclass(frozen=True, slots=True)
 class PackedMask:
-    """A custom mask: bit b of byte k is flat element 8k + b of a request's row-major `[qo_len, kv_len]` block."""
+    """A custom mask: bit b of byte k is element 8k + b of a request's row-major `[qo_len, kv_len]` block."""
 
     bits: torch.Tensor  # uint8
     indptr: torch.Tensor  # int64 [B + 1], host: first byte of each request
@@ -72,7 +72,7 @@ class Visibility:
 
 
 def pack(mask: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device: torch.device) -> PackedMask:
-    """Pack a flat mask, the concatenation of row-major `[qo_len[i], kv_len[i]]` blocks; nonzero means visible.
+    """Pack a flat mask: row-major `[qo_len[i], kv_len[i]]` blocks one after another; nonzero means visible.
 
     Raises ValueError when it is no 1-D bool or uint8 tensor of exactly that many elements.
     """

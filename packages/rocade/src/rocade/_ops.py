@@ -19,7 +19,7 @@ from rocade._plan import State
 from rocade._request import Scale
 
 # For the life of the process; torch drops an op when its Library object goes away.
-LIBRARY = torch.library.Library("rocade", "DEF")
+LIBRARY = torch.library.Library("rocade", "DEF")  # type: ignore[no-untyped-call]
 # Strides are the caller's to choose, so the compiler must not change those it was shown.
 TAGS = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
 
@@ -43,7 +43,7 @@ class Runner(Protocol):
     def _promised(self) -> tuple[torch.dtype, int]: ...
 
 
-_runners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _next_handle = itertools.count(1)
 
 
@@ -57,8 +57,8 @@ def register(runner: Runner) -> int:
 def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> None:
     """Add the op `rocade::<schema>`: one implementation for every device, and one that only makes shapes."""
     name = schema.partition("(")[0]
-    LIBRARY.define(schema, tags=TAGS)
-    LIBRARY.impl(name, impl, "CompositeExplicitAutograd")
+    LIBRARY.define(schema, tags=TAGS)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, impl, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"rocade::{name}", fake, lib=LIBRARY)
 
 
@@ -101,7 +101,7 @@ def _lse_like(q: torch.Tensor) -> torch.Tensor:
     return q.new_empty((q.shape[0], q.shape[1]), dtype=torch.float32)
 
 
-def _live(handle: int, dtype: torch.dtype, head_dim: int) -> Any:
+def _live(handle: int, dtype: torch.dtype, head_dim: int) -> Runner:
     """The wrapper of a handle; ValueError when its plan no longer makes what the graph was compiled for."""
     runner = _runners.get(handle)
     if runner is None:
@@ -135,50 +135,32 @@ def product(factor: float, tensors: Iterable[torch.Tensor]) -> float:
 
 
 def _run(
-    handle: int,
-    q: torch.Tensor,
-    caches: list[torch.Tensor],
-    qk_factor: float,
-    v_scale: float,
-    qk_scales: list[torch.Tensor],
-    v_scales: list[torch.Tensor],
-    partial_out: torch.Tensor | None,
-    partial_lse: torch.Tensor | None,
-    dtype: torch.dtype,
-    head_dim: int,
-    out: torch.Tensor | None,
-    lse: torch.Tensor | None,
-    *,
-    return_lse: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    partial = State(partial_out, partial_lse) if partial_out is not None and partial_lse is not None else None
-    result: tuple[torch.Tensor, torch.Tensor] = _live(handle, dtype, head_dim)._execute(
-        q,
-        caches,
-        product(qk_factor, qk_scales),
-        product(v_scale, v_scales),
-        out,
-        lse,
-        partial,
-        return_lse=return_lse,
+    given: Sequence[Any], out: torch.Tensor | None, lse: torch.Tensor | None, *, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Run the wrapper that an op's arguments name; `given` is in the order of `_GIVEN`."""
+    handle, q, caches, qk_factor, v_factor, qk_scales, v_scales, partial_out, partial_lse, dtype, head_dim = (
+        given
     )
-    return result
+    partial = None if partial_out is None else State(partial_out, partial_lse)
+    factors = product(qk_factor, qk_scales), product(v_factor, v_scales)
+    runner = _live(handle, dtype, head_dim)
+    return runner._execute(q, caches, *factors, out, lse, partial, return_lse=return_lse)
 
 
-def _attend(handle: int, q: torch.Tensor, *given: Any) -> torch.Tensor:
-    return _run(handle, q, *given, None, None, return_lse=False)[0]
+def _attend(*given: Any) -> torch.Tensor:
+    return _run(given, None, None, return_lse=False)[0]
 
 
-def _attend_lse(handle: int, q: torch.Tensor, *given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return _run(handle, q, *given, None, None, return_lse=True)
+def _attend_lse(*given: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return _run(given, None, None, return_lse=True)
 
 
-def _attend_out(handle: int, q: torch.Tensor, *given: Any) -> None:
-    _run(handle, q, *given, return_lse=False)
+def _attend_out(*given: Any) -> None:
+    _run(given[:-2], given[-2], given[-1], return_lse=False)
 
 
 _GIVEN = (
-    "int handle, Tensor q, Tensor[] caches, float qk_factor, float v_scale, Tensor[] qk_scales, "
+    "int handle, Tensor q, Tensor[] caches, float qk_factor, float v_factor, Tensor[] qk_scales, "
     "Tensor[] v_scales, Tensor? partial_out, Tensor? partial_lse, ScalarType dtype, int head_dim"
 )
 define(

@@ -1,4 +1,4 @@
-"""What the two wrappers over a paged KV cache share: the page table, its graph buffers, and the cache's views."""
+"""What the two wrappers over a paged KV cache share: page table, graph buffers, the views of the cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PagedWrapper(BatchWrapper):
     _fixed_batch_size = 0
 
     def _keep_buffers(self, indptr: Buffer, indices: Buffer, last_page_len: Buffer, suffix: str) -> None:
-        """Take over the page-table buffers; in graph mode all three are required. `suffix` ends their names."""
+        """Take over the page-table buffers, all three required in graph mode. `suffix` ends their names."""
         self._paged_kv_indptr_buf = indptr
         self._paged_kv_indices_buf = indices
         self._paged_kv_last_page_len_buf = last_page_len
@@ -42,7 +42,7 @@ class PagedWrapper(BatchWrapper):
             raise invalid(name, f"{batch} requests", f"{self._fixed_batch_size}, fixed by the graph buffers")
 
     def _settle(self, problem: Problem) -> Problem:
-        """The problem with its page table where the plan will read it: in graph mode, the caller's buffers."""
+        """The problem with its page table where the plan reads it: in graph mode, the caller's buffers."""
         level = problem.levels[0]
         table = level.pages
         assert table is not None  # this wrapper plans paged levels only

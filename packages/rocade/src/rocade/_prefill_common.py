@@ -1,4 +1,4 @@
-"""What the paged and the ragged prefill wrapper share: request, hints, custom masks and their graph buffers."""
+"""What the paged and the ragged prefill wrapper share: request, hints, custom masks, graph buffers."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from rocade._layout import PagedCache
 from rocade._paged import PagedWrapper, flat_cache
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
 from rocade._problem import Level, Problem
-from rocade._request import DTypeLike
-from rocade._wrapper import Results, RunOptions, Scale, graph_buffer
+from rocade._request import DTypeLike, Scale
+from rocade._wrapper import Results, RunOptions, graph_buffer
 
 Tensor = torch.Tensor
 
@@ -26,13 +26,13 @@ Tensor = torch.Tensor
 class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
     """Attention of B requests, each with its own number of query tokens, over a paged KV cache.
 
-    Call `plan` when lengths or pages change and `run` once a layer. A page table may start above 0 and hold more
-    indices than it uses, a request may be empty, and arrays may be on the CPU or the device.
+    Call `plan` when lengths or pages change and `run` once a layer. A page table may start above 0 and hold
+    more indices than it uses, a request may be empty, and arrays may be on the CPU or the device.
 
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
         kv_layout: "NHD" `[N, S, Hkv, D]` or "HND" `[N, Hkv, S, D]`.
-        use_cuda_graph: keep plans in the `*_buf` tensors. B is then fixed, and q may have rows beyond the planned.
+        use_cuda_graph: keep plans in the `*_buf` tensors; B is then fixed, and q may have more rows than planned.
         qo_indptr_buf, paged_kv_indptr_buf: int32 `[B + 1]`.
         paged_kv_indices_buf, paged_kv_last_page_len_buf: int32 `[max pages]` and `[B]`.
         custom_mask_buf, mask_indptr_buf: uint8 and int32 `[B + 1]`, needed in graph mode to plan with a mask.
@@ -106,27 +106,38 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         Args:
             qo_indptr: int32 `[B + 1]` from 0: request i owns query rows `qo_indptr[i]:qo_indptr[i + 1]`.
             paged_kv_indptr: int32 `[B + 1]`: request i owns that range of `paged_kv_indices`.
-            paged_kv_indices: int32 page ids. Read again at each run where they are on the cache's device already.
+            paged_kv_indices: int32 page ids; read again at each run if they already are on the cache's device.
             paged_kv_last_page_len: int32 `[B]`, 1..page_size tokens in each last page; ignored without pages.
-            num_qo_heads, num_kv_heads: Hq, a multiple of Hkv.
-            head_dim_qk, head_dim_vo: D of q and k, and of v and the result (None: the same).
+            num_qo_heads: Hq, a multiple of `num_kv_heads`.
+            num_kv_heads: Hkv.
+            head_dim_qk: D of q and k.
             page_size: tokens a page.
+            head_dim_vo: D of v and the result, None for that of q.
             custom_mask: bool `[sum(qo_len * kv_len)]`, True is visible; overrides `causal`.
-            packed_custom_mask: the same in little-endian bits, each request on its own byte; wins over the other.
+            packed_custom_mask: the same as little-endian bits, each request on its own bytes; wins over it.
             causal: hide keys right of the diagonal that ends at the last query and last key.
             pos_encoding_mode: "NONE", "ROPE_LLAMA" or "ALIBI", applied inside.
+            use_fp16_qk_reduction: refused.
             sm_scale: factor on q.k, None for 1/sqrt(head_dim_qk).
             window_left: visible tokens left of the diagonal, negative for all.
             logits_soft_cap: cap * tanh(logit / cap); None or 0 for none.
-            rope_scale, rope_theta: None for 1 and 1e4.
-            q_data_type, kv_data_type, o_data_type: torch dtypes or names; None means as q. 8-bit floats for KV only.
-            seq_lens, seq_lens_q: lengths that repeat the arrays; checked against them.
-            max_token_per_sequence, max_sequence_kv: upper bounds on them; checked.
+            rope_scale: positions are divided by it; None for 1.
+            rope_theta: base of the rotary frequencies; None for 1e4.
+            q_data_type: torch dtype or its name.
+            kv_data_type: the same for the cache, which may have 8-bit floats; None for that of q.
+            o_data_type: the same for the result; None for that of q.
+            non_blocking: without effect on results.
+            prefix_len_ptr: refused.
+            token_pos_in_items_ptr: refused.
+            token_pos_in_items_len: refused.
+            max_item_len_ptr: refused.
+            seq_lens: `[B]` KV lengths, checked against the page table.
+            seq_lens_q: `[B]` query lengths, checked against `qo_indptr`.
+            block_tables: refused.
+            max_token_per_sequence: upper bound on the query lengths, checked.
+            max_sequence_kv: upper bound on the KV lengths, checked.
             fixed_split_size: KV pages a split, for results that do not depend on the batch.
             disable_split_kv: never split a request's keys.
-            use_fp16_qk_reduction, prefix_len_ptr, token_pos_in_items_ptr, token_pos_in_items_len,
-                max_item_len_ptr, block_tables: refused.
-            non_blocking: without effect on results.
 
         Raises:
             ValueError: an argument is malformed.
@@ -195,14 +206,21 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         Args:
             q: `[T, Hq, head_dim_qk]`.
             paged_kv_cache: one 5-D tensor `[N, 2, ...]` or a (K, V) tuple, in the wrapper's layout.
-            q_scale, k_scale: factors on the logits, numbers or one-element tensors.
-            v_scale: factor on the result.
-            out, lse: where to write, `[T, Hq, head_dim_vo]` and fp32 `[T, Hq]`; None makes new tensors.
+            *args: refused.
+            q_scale: factor on the logits, a number or a one-element tensor.
+            k_scale: the same.
+            v_scale: factor on the result, before a partial state is merged in.
+            out: where to write, `[T, Hq, head_dim_vo]`; None makes a new tensor.
+            lse: where to write the LSE, fp32 `[T, Hq]`; None makes a new tensor if it is returned.
             return_lse: return `(out, lse)`; the LSE is log2 of the sum of exp of the scaled logits.
-            window_left: None or what was planned.
-            partial_state: `(o, lse)` of the same rows over other keys, merged in as if its keys came first.
-            args, sinks, kv_cache_sf, skip_softmax_threshold_scale_factor, use_fp16_softmax, uses_spcompress: refused.
             enable_pdl: without effect on results.
+            window_left: None or what was planned.
+            sinks: refused.
+            kv_cache_sf: refused.
+            skip_softmax_threshold_scale_factor: refused.
+            use_fp16_softmax: refused.
+            uses_spcompress: refused.
+            partial_state: `(o, lse)` of the same rows over other keys, merged into the result.
 
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
@@ -252,7 +270,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         rope_scale: float | None = None,
         rope_theta: float | None = None,
     ) -> Tensor:
-        """Old interface: `run` with these flags in place of the planned ones, which they replace from now on."""
+        """Old interface: `run` with these flags, which replace the planned ones from now on."""
         self._override(locals())
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale)
 

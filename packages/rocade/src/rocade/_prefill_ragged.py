@@ -6,7 +6,7 @@ Letters: B requests, T query rows, n key rows, Hq and Hkv heads, D head dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 
@@ -17,10 +17,23 @@ from rocade._errors import invalid
 from rocade._plan import KV
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
 from rocade._problem import Level, Problem
-from rocade._request import DTypeLike
-from rocade._wrapper import BatchWrapper, Results, Scale, graph_buffer, persist
+from rocade._request import DTypeLike, Scale
+from rocade._wrapper import BatchWrapper, Results, graph_buffer, persist
 
 Tensor = torch.Tensor
+
+
+class RaggedRunOptions(TypedDict, total=False):
+    """Keywords of `run` that do not change what it returns."""
+
+    q_scale: Scale
+    k_scale: Scale
+    v_scale: Scale
+    o_scale: float | None
+    out: Tensor | None
+    lse: Tensor | None
+    enable_pdl: bool | None
+    kv_cache_sf: Tensor | None
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
@@ -29,7 +42,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
         kv_layout: "NHD" `[n, Hkv, D]` or "HND" `[Hkv, n, D]`.
-        use_cuda_graph: keep plans in the `*_buf` tensors. B is then fixed, and q may have rows beyond the planned.
+        use_cuda_graph: keep plans in the `*_buf` tensors; B is then fixed, and q may have more rows than planned.
         qo_indptr_buf, kv_indptr_buf: int32 `[B + 1]`.
         custom_mask_buf, mask_indptr_buf: uint8 and int32 `[B + 1]`, needed in graph mode to plan with a mask.
         backend: "auto" (also spelled "fa2" or "native"), or the name of one backend.
@@ -103,14 +116,36 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         Args:
             qo_indptr: int32 `[B + 1]` from 0: request i owns query rows `qo_indptr[i]:qo_indptr[i + 1]`.
             kv_indptr: int32 `[B + 1]`: request i owns that range of the rows of k and v. May start above 0.
-            num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo, custom_mask, packed_custom_mask, causal,
-                pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, q_data_type,
-                kv_data_type, o_data_type, seq_lens, seq_lens_q, max_token_per_sequence, max_sequence_kv,
-                disable_split_kv: as in `BatchPrefillWithPagedKVCacheWrapper.plan`.
-            fixed_split_size: KV tokens a split, for results that do not depend on the batch.
-            use_fp16_qk_reduction, prefix_len_ptr, token_pos_in_items_ptr, token_pos_in_items_len,
-                max_item_len_ptr, v_indptr, o_indptr: refused.
+            num_qo_heads: Hq, a multiple of `num_kv_heads`.
+            num_kv_heads: Hkv.
+            head_dim_qk: D of q and k.
+            head_dim_vo: D of v and the result, None for that of q.
+            custom_mask: bool `[sum(qo_len * kv_len)]`, True is visible; overrides `causal`.
+            packed_custom_mask: the same as little-endian bits, each request on its own bytes; wins over it.
+            causal: hide keys right of the diagonal that ends at the last query and last key.
+            pos_encoding_mode: "NONE", "ROPE_LLAMA" or "ALIBI", applied inside.
+            use_fp16_qk_reduction: refused.
+            window_left: visible tokens left of the diagonal, negative for all.
+            logits_soft_cap: cap * tanh(logit / cap); None or 0 for none.
+            sm_scale: factor on q.k, None for 1/sqrt(head_dim_qk).
+            rope_scale: positions are divided by it; None for 1.
+            rope_theta: base of the rotary frequencies; None for 1e4.
+            q_data_type: torch dtype or its name.
+            kv_data_type: the same for k and v, which may have 8-bit floats; None for that of q.
+            o_data_type: the same for the result; None for that of q.
             non_blocking: without effect on results.
+            prefix_len_ptr: refused.
+            token_pos_in_items_ptr: refused.
+            token_pos_in_items_len: refused.
+            max_item_len_ptr: refused.
+            fixed_split_size: KV tokens a split, for results that do not depend on the batch.
+            disable_split_kv: never split a request's keys.
+            seq_lens: `[B]` KV lengths, checked against `kv_indptr`.
+            seq_lens_q: `[B]` query lengths, checked against `qo_indptr`.
+            max_token_per_sequence: upper bound on the query lengths, checked.
+            max_sequence_kv: upper bound on the KV lengths, checked.
+            v_indptr: refused.
+            o_indptr: refused.
 
         Raises:
             ValueError: an argument is malformed.
@@ -137,7 +172,13 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
 
     @overload
     def run(
-        self, q: Tensor, k: Tensor, v: Tensor, *args: Any, return_lse: Literal[True], **options: Any
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *args: Any,
+        return_lse: Literal[True],
+        **options: Unpack[RaggedRunOptions],
     ) -> tuple[Tensor, Tensor]: ...
 
     @overload
@@ -148,7 +189,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         v: Tensor,
         *args: Any,
         return_lse: Literal[False] = False,
-        **options: Any,
+        **options: Unpack[RaggedRunOptions],
     ) -> Tensor: ...
 
     def run(
@@ -171,13 +212,18 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
 
         Args:
             q: `[T, Hq, head_dim_qk]`.
-            k, v: `[n, Hkv, head_dim_qk]` and `[n, Hkv, head_dim_vo]`, or HND as the wrapper was made.
-            q_scale, k_scale: factors on the logits, numbers or one-element tensors.
+            k: `[n, Hkv, head_dim_qk]`, or HND as the wrapper was made.
+            v: `[n, Hkv, head_dim_vo]`, or HND.
+            *args: refused.
+            q_scale: factor on the logits, a number or a one-element tensor.
+            k_scale: the same.
             v_scale: factor on the result.
-            out, lse: where to write, `[T, Hq, head_dim_vo]` and fp32 `[T, Hq]`; None makes new tensors.
+            o_scale: refused unless 1.
+            out: where to write, `[T, Hq, head_dim_vo]`; None makes a new tensor.
+            lse: where to write the LSE, fp32 `[T, Hq]`; None makes a new tensor if it is returned.
             return_lse: return `(out, lse)`; the LSE is log2 of the sum of exp of the scaled logits.
-            args, o_scale, kv_cache_sf: refused; `o_scale` 1 is none.
             enable_pdl: without effect on results.
+            kv_cache_sf: refused.
 
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
@@ -214,7 +260,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         rope_scale: float | None = None,
         rope_theta: float | None = None,
     ) -> Tensor:
-        """Old interface: `run` with these flags in place of the planned ones, which they replace from now on."""
+        """Old interface: `run` with these flags, which replace the planned ones from now on."""
         self._override(locals())
         return self.run(q, k, v)
 

@@ -19,14 +19,59 @@ Tensor = torch.Tensor
 
 @overload
 def single_prefill_with_kv_cache(
-    q: Tensor, k: Tensor, v: Tensor, *args: Any, return_lse: Literal[True], **kwargs: Any
-) -> tuple[Tensor, Tensor]: ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale_q: Scale = None,
+    scale_k: Scale = None,
+    scale_v: Scale = None,
+    o_dtype: DTypeLike | None = None,
+    custom_mask: Tensor | None = None,
+    packed_custom_mask: Tensor | None = None,
+    causal: bool = False,
+    kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE",
+    use_fp16_qk_reduction: bool = False,
+    sm_scale: float | None = None,
+    window_left: int = -1,
+    logits_soft_cap: float | None = None,
+    rope_scale: float | None = None,
+    rope_theta: float | None = None,
+    backend: str = "auto",
+    return_lse: Literal[False] = False,
+    kv_cache_sf: Tensor | None = None,
+    k_scale: Scale = None,
+    v_scale: Scale = None,
+) -> Tensor: ...
 
 
 @overload
 def single_prefill_with_kv_cache(
-    q: Tensor, k: Tensor, v: Tensor, *args: Any, return_lse: Literal[False] = False, **kwargs: Any
-) -> Tensor: ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale_q: Scale = None,
+    scale_k: Scale = None,
+    scale_v: Scale = None,
+    o_dtype: DTypeLike | None = None,
+    custom_mask: Tensor | None = None,
+    packed_custom_mask: Tensor | None = None,
+    causal: bool = False,
+    kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE",
+    use_fp16_qk_reduction: bool = False,
+    sm_scale: float | None = None,
+    window_left: int = -1,
+    logits_soft_cap: float | None = None,
+    rope_scale: float | None = None,
+    rope_theta: float | None = None,
+    backend: str = "auto",
+    *,
+    return_lse: Literal[True],
+    kv_cache_sf: Tensor | None = None,
+    k_scale: Scale = None,
+    v_scale: Scale = None,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def single_prefill_with_kv_cache(
@@ -58,23 +103,28 @@ def single_prefill_with_kv_cache(
 
     Args:
         q: `[L, Hq, head_dim_qk]`.
-        k, v: `[n, Hkv, head_dim_qk]` and `[n, Hkv, head_dim_vo]`, or HND `[Hkv, n, ...]`.
-        scale_q, scale_k, scale_v: factors on q, k and the result; one number or one-element tensor each (a scale
-            per head is refused).
+        k: `[n, Hkv, head_dim_qk]`, or HND `[Hkv, n, head_dim_qk]`.
+        v: `[n, Hkv, head_dim_vo]`, or HND.
+        scale_q: factor on the logits, a number or a one-element tensor; a scale per head is refused.
+        scale_k: the same.
+        scale_v: factor on the result.
         o_dtype: dtype of the result, None for that of q.
         custom_mask: bool `[L, n]`, True is visible; overrides `causal`.
         packed_custom_mask: the same as little-endian bits `[ceil(L * n / 8)]`; wins over the other.
         causal: hide keys right of the diagonal that ends at the last query and last key.
         kv_layout: "NHD" or "HND".
         pos_encoding_mode: "NONE", "ROPE_LLAMA" or "ALIBI", applied inside.
+        use_fp16_qk_reduction: refused.
         sm_scale: factor on q.k, None for 1/sqrt(head_dim_qk).
         window_left: visible tokens left of the diagonal, negative for all.
         logits_soft_cap: cap * tanh(logit / cap); None or 0 for none.
-        rope_scale, rope_theta: None for 1 and 1e4.
+        rope_scale: positions are divided by it; None for 1.
+        rope_theta: base of the rotary frequencies; None for 1e4.
         backend: "auto" (also spelled "fa2" or "native"), or the name of one backend.
         return_lse: return `(out, lse)`; the LSE is log2 of the sum of exp of the scaled logits.
-        k_scale, v_scale: factors on the logits and on the result.
-        use_fp16_qk_reduction, kv_cache_sf: refused.
+        kv_cache_sf: refused.
+        k_scale: factor on the logits, as `scale_k`.
+        v_scale: factor on the result, as `scale_v`.
 
     Returns:
         `[L, Hq, head_dim_vo]`, with `return_lse` also fp32 `[L, Hq]`. A row that sees no key is 0 and -inf.
@@ -104,7 +154,8 @@ def single_prefill_with_kv_cache(
 @functools.wraps(single_prefill_with_kv_cache)
 def single_prefill_with_kv_cache_return_lse(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
     """`single_prefill_with_kv_cache` with `return_lse=True`."""
-    return single_prefill_with_kv_cache(*args, **{**kwargs, "return_lse": True})
+    result: tuple[Tensor, Tensor] = single_prefill_with_kv_cache(*args, **{**kwargs, "return_lse": True})
+    return result
 
 
 def _run(
@@ -165,8 +216,8 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> Tensor:
 
 _GIVEN = (
     "Tensor q, Tensor k, Tensor v, Tensor? custom_mask, Tensor? packed_custom_mask, float qk_factor, "
-    "float v_factor, Tensor[] qk_scales, Tensor[] v_scales, bool causal, str kv_layout, str pos_encoding_mode, "
-    "int window_left, str backend, float? sm_scale, float? logits_soft_cap, float? rope_scale, "
+    "float v_factor, Tensor[] qk_scales, Tensor[] v_scales, bool causal, str kv_layout, "
+    "str pos_encoding_mode, int window_left, str backend, float? sm_scale, float? logits_soft_cap, float? rope_scale, "
     "float? rope_theta, ScalarType? o_dtype"
 )
 _ops.define(f"single_prefill({_GIVEN}) -> Tensor", _op, _fake)

@@ -151,8 +151,8 @@ def overridden(
     )
 
 
-def changed(request: Request, field: str, value: Any) -> Request:
-    """The request with one of the values that FlashInfer keeps on a wrapper replaced; None means its default."""
+def changed(request: Request, field: str, value: object) -> Request:
+    """The request with one value replaced that FlashInfer keeps on a wrapper; None means its default."""
     planned: dict[str, Any] = {
         "causal": None,
         "pos_encoding_mode": request.pos_encoding.value,
@@ -205,7 +205,7 @@ def scale(name: str, value: Scale) -> float:
     return factor
 
 
-def pos_encoding(mode: str, head_dim_qk: int) -> PosEncoding:
+def pos_encoding(mode: object, head_dim_qk: int) -> PosEncoding:
     """The position encoding called `mode`; rotary pairs need an even head dimension."""
     found = _POS_ENCODINGS.get(mode) if isinstance(mode, str) else None
     if found is None:

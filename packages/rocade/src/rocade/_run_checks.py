@@ -1,4 +1,4 @@
-"""Checks of the tensors of one run against the plan. They cost about a microsecond each, and name what is wrong.
+"""Checks of the tensors of one run against the plan: a microsecond or so each, and they name what is wrong.
 
 Letters: T query rows, Hq heads, D head dims.
 """

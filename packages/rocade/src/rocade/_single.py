@@ -26,7 +26,7 @@ def dense(k: Tensor, v: Tensor, kv_layout: str) -> KV:
     return _layout.dense(k, v, _layout.kv_layout(kv_layout))
 
 
-def request_of(op: Op, q: Tensor, kv: KV, kv_layout: str, *, masked: bool, **given: Any) -> Request:
+def request_of(op: Op, q: object, kv: KV, kv_layout: str, *, masked: bool, **given: Any) -> Request:
     """The request of one call; shapes and dtypes are those of the tensors, `given` the flags."""
     if not isinstance(q, Tensor) or q.dim() != 3:
         raise invalid(
@@ -48,7 +48,16 @@ def request_of(op: Op, q: Tensor, kv: KV, kv_layout: str, *, masked: bool, **giv
     )
 
 
-def mask_of(plain: Tensor | None, packed: Tensor | None, q: Tensor, kv: KV) -> PackedMask | None:
+def query(name: str, q: object, dims: int, expected: str) -> Tensor:
+    """A query tensor of so many dimensions."""
+    if not isinstance(q, Tensor):
+        raise invalid(name, type(q).__name__, f"a tensor {expected}")
+    if q.dim() != dims:
+        raise invalid(name, f"shape {list(q.shape)}", expected)
+    return q
+
+
+def mask_of(plain: object, packed: Tensor | None, q: Tensor, kv: KV) -> PackedMask | None:
     """The custom mask of one request: bool `[L, n]`, or its packed bits, which win."""
     qo_len, kv_len = q.shape[0], kv.k.shape[0]
     lengths = torch.tensor([qo_len], dtype=torch.int32), torch.tensor([kv_len], dtype=torch.int32)
@@ -72,7 +81,7 @@ def attend(
     *,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Plan and run one request; `(out, lse)`, where the LSE is None unless wanted. Factors are those of q.k and v."""
+    """Plan and run one request; the LSE is None unless wanted. `factors` are those of q.k and of v."""
     queries(q, request, q.shape[0], q.device)
     _layout.check_dense(kv, request, kv.k.shape[0], q.device)
     rows, keys = q.shape[0], kv.k.shape[0]

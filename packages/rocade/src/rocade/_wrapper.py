@@ -49,13 +49,13 @@ class PlannedValue:
         self._field = field
         self._read = read
 
-    def __get__(self, wrapper: BatchWrapper | None, owner: type) -> Any:
+    def __get__(self, wrapper: BatchWrapper | None, owner: type) -> object:
         if wrapper is None:
             return self
         request = wrapper._current().request
         return self._read(request) if self._read else getattr(request, self._field)
 
-    def __set__(self, wrapper: BatchWrapper, value: Any) -> None:
+    def __set__(self, wrapper: BatchWrapper, value: object) -> None:
         wrapper._replan(_request.changed(wrapper._current().request, self._field, value))
 
 
@@ -82,7 +82,7 @@ class BatchWrapper:
         use_cuda_graph: bool = False,
     ) -> None:
         self._float_workspace_buffer = check_workspace("float_workspace_buffer", float_workspace_buffer)
-        # Plans keep their integers on the host, so this one is never written; engines hand it on to other wrappers.
+        # Plans keep their integers on the host, so nothing is written here. Engines pass it on.
         self._int_workspace_buffer = float_workspace_buffer.new_empty(0, dtype=torch.uint8)
         self.device = float_workspace_buffer.device
         self._layout = _layout.kv_layout(kv_layout)
@@ -225,7 +225,7 @@ class BatchWrapper:
         *,
         return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Check the tensors of one run against the plan and run it. Returns the result and its LSE, if wanted."""
+        """Check the tensors of one run against the plan and run it; the LSE is None unless wanted."""
         plan, problem = self._current(), self._problem
         assert problem is not None  # set together with the plan
         request, rows = plan.request, problem.num_rows
@@ -245,7 +245,7 @@ class BatchWrapper:
         return out, lse
 
 
-def check_workspace(name: str, buffer: torch.Tensor) -> torch.Tensor:
+def check_workspace(name: str, buffer: object) -> torch.Tensor:
     """The caller's workspace as flat bytes."""
     if not isinstance(buffer, torch.Tensor):
         raise invalid(name, type(buffer).__name__, "a uint8 tensor")
