@@ -45,7 +45,8 @@ def test_committed_files_are_fresh() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "one kernel"), strict=True)
+    ("name", "word"),
+    list(zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "One kernel"), strict=True)),
 )
 def test_an_edit_is_noticed_and_undone(copy: Path, name: str, word: str) -> None:
     path = copy / name
