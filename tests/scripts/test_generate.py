@@ -28,15 +28,24 @@ def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the script reads and writes, without recorded evidence."""
+    root = tmp_path_factory.mktemp("pristine")
+    ignored = shutil.ignore_patterns("__pycache__", "cpu-*.json", "gfx*.json", "sm_*.json")
+    shutil.copytree(ROOT / "arch_caps", root / "arch_caps", ignore=ignored)
+    settings = [path.relative_to(ROOT) for path in ROOT.glob("packages/*/src/*/_settings.py")]
+    for name in ("scripts/generate", *GENERATED, *settings):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    assert generate(root).returncode == 0
+    return root
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The files that the script reads and writes."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.so", "demo", "conformance", "bench")
-    for folder in ("arch_caps", "scripts", "docs/pages/reference", "packages"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "README.md", tmp_path)
-    assert generate(tmp_path).returncode == 0
-    return tmp_path
+def copy(pristine: Path, tmp_path: Path) -> Path:
+    """A tree to spoil."""
+    return shutil.copytree(pristine, tmp_path / "copy")
 
 
 def test_committed_files_are_fresh() -> None:
@@ -57,7 +66,6 @@ def test_an_edit_is_noticed_and_undone(copy: Path, name: str, word: str) -> None
     assert f"--- {name}\n+++ {name} (generated)\n@@" in done.stderr
     assert generate(copy).stdout == f"wrote {name}\n"
     assert path.read_text() == text
-    assert generate(copy, "--check").returncode == 0
 
 
 def test_a_missing_file_is_noticed(copy: Path) -> None:
@@ -102,21 +110,29 @@ write_evidence(kind=EvidenceKind.HARDWARE, target="cpu-x86_64", on="a CPU", tool
 
 
 def test_stale_evidence_fails_a_release_only(copy: Path) -> None:
-    for old in (copy / "arch_caps" / "evidence").glob("*.json"):
-        old.unlink()
+    backend = copy / "packages/rocade/src/rocade/backends/torch/__init__.py"
+    backend.parent.mkdir(parents=True)
+    backend.write_text("")
     subprocess.run([sys.executable, "-I", "-S", "-c", RECORD, str(copy)], check=True)
     assert generate(copy, "--check").returncode == 1, "new evidence has to show"
     assert generate(copy).returncode == 0
     assert "| cascade | `torch` | cpu-x86_64 | hardware | 3 |" in (copy / GENERATED[1]).read_text()
     assert generate(copy, "--check", "--release").returncode == 0
-    with (copy / "packages/rocade/src/rocade/backends/torch/__init__.py").open("a") as source:
-        source.write("# edited\n")
+    backend.write_text("# edited\n")
     checked = generate(copy, "--check")
     assert checked.returncode == 0
     assert "stale evidence: cascade, torch on cpu-x86_64" in checked.stderr
     assert generate(copy, "--check", "--release").returncode == 1
     assert generate(copy).returncode == 0
     assert "| cascade | `torch` | cpu-x86_64 | hardware, stale | 3 |" in (copy / GENERATED[1]).read_text()
+
+
+def test_evidence_that_cannot_be_read_is_named(copy: Path) -> None:
+    (copy / "arch_caps" / "evidence" / "broken.json").write_text("{}")
+    done = generate(copy, "--check")
+    assert done.returncode == 1
+    assert "broken.json: not an evidence file" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", GENERATED)
