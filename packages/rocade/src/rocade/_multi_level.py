@@ -9,7 +9,7 @@ import torch
 
 from arch_caps import Op, Request
 from rocade import _layout, _levels, _request
-from rocade._arguments import PLAN, SHARED, bind, pick, refuse_all
+from rocade._arguments import FLAGS, PLAN, bind, pick, refuse_all
 from rocade._layout import PagedCache
 from rocade._paged import flat_cache
 from rocade._plan import KV
@@ -234,6 +234,8 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         levels, rows = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
         request = _request.attention(
             Op.CASCADE,
+            num_qo_heads=given["num_qo_heads"],
+            num_kv_heads=given["num_kv_heads"],
             head_dim_qk=given["head_dim"],
             head_dim_vo=given["head_dim_vo"],
             q_dtype=given["q_data_type"],
@@ -246,7 +248,9 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
             max_qo_len=rows.longest,
             max_kv_len=_levels.longest(levels),
             graph=self._use_cuda_graph,
-            **pick(given, SHARED),
+            fixed_split_size=given["fixed_split_size"],
+            disable_split_kv=given["disable_split_kv"],
+            **pick(given, FLAGS),
         )
         return request, Problem(levels, rows.total, self.device, None, self._float_workspace_buffer)
 
