@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import platform
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -14,6 +15,7 @@ from rocade._dispatch import absent
 from rocade.backends import REGISTRY
 
 _DISTRIBUTIONS = ("rocade", "arch_caps", "rocade_kernels", "rocade_emulator")
+_WIDTH = 98  # columns of a line, without the section's indentation
 
 
 def _versions() -> Iterator[str]:
@@ -47,7 +49,8 @@ def _rows() -> Iterator[str]:
         for status in Status:
             ops = [row.op for row in ROWS.values() if row.backend == backend and row.status is status]
             if ops:
-                yield f"{backend:16} {status}: {', '.join(ops)}"
+                text = f"{backend:16} {status}: {', '.join(ops)}"
+                yield textwrap.fill(text, _WIDTH, subsequent_indent=" " * 21)
 
 
 def main(argv: Sequence[str]) -> int:
