@@ -57,6 +57,13 @@ def refuse_all(given: Mapping[str, Any], neutral: Mapping[str, tuple[object, ...
             refuse(name, value, *values)
 
 
+def refuse_run(**given: object) -> None:
+    """`refuse_all` for the arguments of `run`."""
+    for name, value in given.items():
+        if value is not None and value not in RUN[name]:
+            refuse(name, value, *RUN[name])
+
+
 def pick(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """The arguments called `names`."""
     return {name: given[name] for name in names}

@@ -13,7 +13,7 @@ import torch
 
 from arch_caps import Op, Request
 from rocade import _checks, _request
-from rocade._arguments import INIT, PLAN, RUN, SHARED, pick, refuse_all
+from rocade._arguments import INIT, PLAN, SHARED, pick, refuse_all, refuse_run
 from rocade._checks import PageNames
 from rocade._decode_arguments import DEFAULTS, DecodeOptions, named
 from rocade._errors import invalid
@@ -210,15 +210,8 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
         """
-        refuse_all(
-            {
-                "args": args,
-                "sinks": sinks,
-                "kv_cache_sf": kv_cache_sf,
-                "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
-            },
-            RUN,
-        )
+        refuse_run(args=args, sinks=sinks, kv_cache_sf=kv_cache_sf)
+        refuse_run(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         self._check_window(window_left)
         if q_len_per_req is not None and q_len_per_req != self._q_len_per_req:
             raise invalid("q_len_per_req", q_len_per_req, f"None or {self._q_len_per_req}, as planned")

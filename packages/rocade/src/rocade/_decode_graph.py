@@ -71,25 +71,7 @@ def fast_decode_plan(
     Engines install it as `begin_forward` of a wrapper. `global_override_indptr_cpu` holds the values of
     `indptr`, which then is not copied from the device. Everything else means what it means to `plan`.
     """
-    host = indptr if global_override_indptr_cpu is None else global_override_indptr_cpu
-    self.plan(
-        host,
-        indices,
-        last_page_len,
-        num_qo_heads,
-        num_kv_heads,
-        head_dim,
-        page_size,
-        pos_encoding_mode=pos_encoding_mode,
-        window_left=window_left,
-        logits_soft_cap=logits_soft_cap,
-        q_data_type=q_data_type,
-        kv_data_type=kv_data_type,
-        data_type=data_type,
-        sm_scale=sm_scale,
-        rope_scale=rope_scale,
-        rope_theta=rope_theta,
-        non_blocking=non_blocking,
-        fixed_split_size=fixed_split_size,
-        disable_split_kv=disable_split_kv,
-    )
+    given = dict(locals())
+    del given["self"]
+    override = given.pop("global_override_indptr_cpu")
+    self.plan(**{**given, "indptr": indptr if override is None else override})

@@ -105,9 +105,9 @@ def single_decode_with_kv_cache(
     _single.query("q", q, 2, "[heads, head_dim]")
     qk_factor, qk_scales = _ops.split_scales((("q_scale", q_scale), ("k_scale", k_scale)))
     v_factor, v_scales = _ops.split_scales((("v_scale", v_scale),))
-    flags = (kv_layout, pos_encoding_mode, window_left, backend)
-    numbers = (sm_scale, logits_soft_cap, rope_scale, rope_theta)
-    given = (q, k, v, qk_factor, v_factor, qk_scales, v_scales, *flags, *numbers)
+    scales = (qk_factor, v_factor, qk_scales, v_scales)
+    flags = (pos_encoding_mode, window_left, sm_scale, logits_soft_cap, rope_scale, rope_theta)
+    given = (q, k, v, kv_layout, backend, *scales, *flags)
     if torch.compiler.is_compiling():
         op = torch.ops.rocade.single_decode_lse if return_lse else torch.ops.rocade.single_decode
         traced: Results = op(*given)
@@ -120,36 +120,20 @@ def _run(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    kv_layout: str,
+    backend: str,
     qk_factor: float,
     v_factor: float,
     qk_scales: list[Tensor],
     v_scales: list[Tensor],
-    kv_layout: str,
-    pos_encoding_mode: str,
-    window_left: int,
-    backend: str,
-    sm_scale: float | None,
-    logits_soft_cap: float | None,
-    rope_scale: float | None,
-    rope_theta: float | None,
-    *,
+    *flags: Any,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
+    """The call with its arguments in the order of the op's schema; `flags` are those of `_FLAGS`."""
     kv = _single.dense(k, v, kv_layout)
     row = q.unsqueeze(0)
-    request = _single.request_of(
-        Op.SINGLE_DECODE,
-        row,
-        kv,
-        kv_layout,
-        masked=False,
-        pos_encoding_mode=pos_encoding_mode,
-        window_left=window_left,
-        sm_scale=sm_scale,
-        logits_soft_cap=logits_soft_cap,
-        rope_scale=rope_scale,
-        rope_theta=rope_theta,
-    )
+    named = dict(zip(_FLAGS, flags, strict=True))
+    request = _single.request_of(Op.SINGLE_DECODE, row, kv, kv_layout, masked=False, **named)
     factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
     out, lse = _single.attend(request, row, kv, None, backend, factors, return_lse=return_lse)
     return out.squeeze(0), None if lse is None else lse.squeeze(0)
@@ -167,9 +151,10 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> Tensor:
     return q.new_empty((q.shape[0], v.shape[2]))
 
 
+_FLAGS = ("pos_encoding_mode", "window_left", "sm_scale", "logits_soft_cap", "rope_scale", "rope_theta")
 _GIVEN = (
-    "Tensor q, Tensor k, Tensor v, float qk_factor, float v_factor, Tensor[] qk_scales, Tensor[] v_scales, "
-    "str kv_layout, str pos_encoding_mode, int window_left, str backend, float? sm_scale, "
+    "Tensor q, Tensor k, Tensor v, str kv_layout, str backend, float qk_factor, float v_factor, "
+    "Tensor[] qk_scales, Tensor[] v_scales, str pos_encoding_mode, int window_left, float? sm_scale, "
     "float? logits_soft_cap, float? rope_scale, float? rope_theta"
 )
 _ops.define(f"single_decode({_GIVEN}) -> Tensor", _op, _fake)

@@ -12,7 +12,7 @@ import torch
 
 from arch_caps import Op, Request
 from rocade import _checks, _request
-from rocade._arguments import INIT, PLAN, RUN, bind, refuse_all
+from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
 from rocade._layout import PagedCache
 from rocade._paged import PagedWrapper, flat_cache
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
@@ -32,7 +32,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
         kv_layout: "NHD" `[N, S, Hkv, D]` or "HND" `[N, Hkv, S, D]`.
-        use_cuda_graph: keep plans in the `*_buf` tensors; B is then fixed, and q may have more rows than planned.
+        use_cuda_graph: keep plans in the `*_buf` tensors; B is fixed, and q may have more rows than planned.
         qo_indptr_buf, paged_kv_indptr_buf: int32 `[B + 1]`.
         paged_kv_indices_buf, paged_kv_last_page_len_buf: int32 `[max pages]` and `[B]`.
         custom_mask_buf, mask_indptr_buf: uint8 and int32 `[B + 1]`, needed in graph mode to plan with a mask.
@@ -106,7 +106,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         Args:
             qo_indptr: int32 `[B + 1]` from 0: request i owns query rows `qo_indptr[i]:qo_indptr[i + 1]`.
             paged_kv_indptr: int32 `[B + 1]`: request i owns that range of `paged_kv_indices`.
-            paged_kv_indices: int32 page ids; read again at each run if they already are on the cache's device.
+            paged_kv_indices: int32 page ids; read again at each run if already on the cache's device.
             paged_kv_last_page_len: int32 `[B]`, 1..page_size tokens in each last page; ignored without pages.
             num_qo_heads: Hq, a multiple of `num_kv_heads`.
             num_kv_heads: Hkv.
@@ -143,11 +143,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
             ValueError: an argument is malformed.
             ArchCapabilityError: no backend accepts the request; lists every reason.
         """
-        request, problem = self._prepare(locals())
-        self._check_batch("qo_indptr", problem.levels[0].num_requests)
-        if self._rows is not None:
-            problem = self._rows.settle(problem)
-        self._adopt(request, self._settle(problem))
+        self._plan_given(locals())
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
@@ -225,16 +221,10 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
         """
-        refuse_all(
-            {
-                "args": args,
-                "sinks": sinks,
-                "kv_cache_sf": kv_cache_sf,
-                "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
-                "use_fp16_softmax": use_fp16_softmax,
-                "uses_spcompress": uses_spcompress,
-            },
-            RUN,
+        refuse_run(args=args, sinks=sinks, kv_cache_sf=kv_cache_sf, use_fp16_softmax=use_fp16_softmax)
+        refuse_run(
+            skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor,
+            uses_spcompress=uses_spcompress,
         )
         self._check_window(window_left)
         return self._run(
@@ -292,6 +282,13 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         """`forward` that also returns the LSE."""
         self._override(locals())
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=True)
+
+    def _plan_given(self, given: Mapping[str, Any]) -> None:
+        request, problem = self._prepare(given)
+        self._check_batch("qo_indptr", problem.levels[0].num_requests)
+        if self._rows is not None:
+            problem = self._rows.settle(problem)
+        self._adopt(request, self._settle(problem))
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Request, Problem]:
         """Check the arguments of `plan` and turn them into what backends plan from."""

@@ -12,7 +12,7 @@ import torch
 
 from arch_caps import Op, Request
 from rocade import _checks, _layout
-from rocade._arguments import INIT, PLAN, RUN, bind, refuse_all
+from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
 from rocade._errors import invalid
 from rocade._plan import KV
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
@@ -42,7 +42,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
         kv_layout: "NHD" `[n, Hkv, D]` or "HND" `[Hkv, n, D]`.
-        use_cuda_graph: keep plans in the `*_buf` tensors; B is then fixed, and q may have more rows than planned.
+        use_cuda_graph: keep plans in the `*_buf` tensors; B is fixed, and q may have more rows than planned.
         qo_indptr_buf, kv_indptr_buf: int32 `[B + 1]`.
         custom_mask_buf, mask_indptr_buf: uint8 and int32 `[B + 1]`, needed in graph mode to plan with a mask.
         backend: "auto" (also spelled "fa2" or "native"), or the name of one backend.
@@ -151,14 +151,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
             ValueError: an argument is malformed.
             ArchCapabilityError: no backend accepts the request; lists every reason.
         """
-        request, problem = self._prepare(locals())
-        if self._rows is not None:
-            batch = problem.levels[0].num_requests
-            if batch != self._fixed_batch_size:
-                expected = f"{self._fixed_batch_size}, fixed by the graph buffers"
-                raise invalid("qo_indptr", f"{batch} requests", expected)
-            problem = self._settle(self._rows.settle(problem))
-        self._adopt(request, problem)
+        self._plan_given(locals())
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
@@ -228,7 +221,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         Returns:
             `out`, or `(out, lse)`. A row that sees no key is 0 and -inf.
         """
-        refuse_all({"args": args, "o_scale": o_scale, "kv_cache_sf": kv_cache_sf}, RUN)
+        refuse_run(args=args, o_scale=o_scale, kv_cache_sf=kv_cache_sf)
         return self._run(
             q,
             (k, v),
@@ -281,6 +274,16 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         """`forward` that also returns the LSE."""
         self._override(locals())
         return self.run(q, k, v, return_lse=True)
+
+    def _plan_given(self, given: Mapping[str, Any]) -> None:
+        request, problem = self._prepare(given)
+        if self._rows is not None:
+            batch = problem.levels[0].num_requests
+            if batch != self._fixed_batch_size:
+                expected = f"{self._fixed_batch_size}, fixed by the graph buffers"
+                raise invalid("qo_indptr", f"{batch} requests", expected)
+            problem = self._settle(self._rows.settle(problem))
+        self._adopt(request, problem)
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Request, Problem]:
         """Check the arguments of `plan` and turn them into what backends plan from."""

@@ -9,7 +9,7 @@ import torch
 
 from arch_caps import Op
 from rocade import _ops, _single
-from rocade._arguments import RUN, refuse_all
+from rocade._arguments import refuse_run
 from rocade._dtypes import dtype_of, torch_dtype
 from rocade._request import DTypeLike, Scale
 from rocade._wrapper import Results
@@ -133,16 +133,15 @@ def single_prefill_with_kv_cache(
         ValueError: an argument is malformed.
         ArchCapabilityError: no backend accepts the request; lists every reason.
     """
-    refuse_all({"use_fp16_qk_reduction": use_fp16_qk_reduction, "kv_cache_sf": kv_cache_sf}, RUN)
+    refuse_run(use_fp16_qk_reduction=use_fp16_qk_reduction, kv_cache_sf=kv_cache_sf)
     qk_factor, qk_scales = _ops.split_scales(
         (("scale_q", scale_q), ("scale_k", scale_k), ("k_scale", k_scale))
     )
     v_factor, v_scales = _ops.split_scales((("scale_v", scale_v), ("v_scale", v_scale)))
-    o_type = None if o_dtype is None else torch_dtype(dtype_of("o_dtype", o_dtype))
-    flags = (causal, kv_layout, pos_encoding_mode, window_left, backend)
-    numbers = (sm_scale, logits_soft_cap, rope_scale, rope_theta)
     scales = (qk_factor, v_factor, qk_scales, v_scales)
-    given = (q, k, v, custom_mask, packed_custom_mask, *scales, *flags, *numbers, o_type)
+    numbers = (sm_scale, logits_soft_cap, rope_scale, rope_theta)
+    flags = (causal, pos_encoding_mode, window_left, *numbers, _torch_dtype(o_dtype))
+    given = (q, k, v, kv_layout, backend, custom_mask, packed_custom_mask, *scales, *flags)
     if torch.compiler.is_compiling():
         op = torch.ops.rocade.single_prefill_lse if return_lse else torch.ops.rocade.single_prefill
         traced: Results = op(*given)
@@ -158,46 +157,30 @@ def single_prefill_with_kv_cache_return_lse(*args: Any, **kwargs: Any) -> tuple[
     return result
 
 
+def _torch_dtype(o_dtype: DTypeLike | None) -> torch.dtype | None:
+    return None if o_dtype is None else torch_dtype(dtype_of("o_dtype", o_dtype))
+
+
 def _run(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    kv_layout: str,
+    backend: str,
     custom_mask: Tensor | None,
     packed_custom_mask: Tensor | None,
     qk_factor: float,
     v_factor: float,
     qk_scales: list[Tensor],
     v_scales: list[Tensor],
-    causal: bool,
-    kv_layout: str,
-    pos_encoding_mode: str,
-    window_left: int,
-    backend: str,
-    sm_scale: float | None,
-    logits_soft_cap: float | None,
-    rope_scale: float | None,
-    rope_theta: float | None,
-    o_dtype: torch.dtype | None,
-    *,
+    *flags: Any,
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
+    """The call with its arguments in the order of the op's schema; `flags` are those of `_FLAGS`."""
     kv = _single.dense(k, v, kv_layout)
     mask = _single.mask_of(custom_mask, packed_custom_mask, q, kv)
-    request = _single.request_of(
-        Op.SINGLE_PREFILL,
-        q,
-        kv,
-        kv_layout,
-        masked=mask is not None,
-        causal=causal,
-        pos_encoding_mode=pos_encoding_mode,
-        window_left=window_left,
-        sm_scale=sm_scale,
-        logits_soft_cap=logits_soft_cap,
-        rope_scale=rope_scale,
-        rope_theta=rope_theta,
-        o_dtype=o_dtype,
-    )
+    named = dict(zip(_FLAGS, flags, strict=True))
+    request = _single.request_of(Op.SINGLE_PREFILL, q, kv, kv_layout, masked=mask is not None, **named)
     factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
     return _single.attend(request, q, kv, mask, backend, factors, return_lse=return_lse)
 
@@ -214,10 +197,20 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> Tensor:
     return q.new_empty((q.shape[0], q.shape[1], v.shape[2]), dtype=given[-1] or q.dtype)
 
 
+_FLAGS = (
+    "causal",
+    "pos_encoding_mode",
+    "window_left",
+    "sm_scale",
+    "logits_soft_cap",
+    "rope_scale",
+    "rope_theta",
+    "o_dtype",
+)
 _GIVEN = (
-    "Tensor q, Tensor k, Tensor v, Tensor? custom_mask, Tensor? packed_custom_mask, float qk_factor, "
-    "float v_factor, Tensor[] qk_scales, Tensor[] v_scales, bool causal, str kv_layout, "
-    "str pos_encoding_mode, int window_left, str backend, float? sm_scale, float? logits_soft_cap, float? rope_scale, "
+    "Tensor q, Tensor k, Tensor v, str kv_layout, str backend, Tensor? custom_mask, "
+    "Tensor? packed_custom_mask, float qk_factor, float v_factor, Tensor[] qk_scales, Tensor[] v_scales, "
+    "bool causal, str pos_encoding_mode, int window_left, float? sm_scale, float? logits_soft_cap, float? rope_scale, "
     "float? rope_theta, ScalarType? o_dtype"
 )
 _ops.define(f"single_prefill({_GIVEN}) -> Tensor", _op, _fake)
