@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -25,6 +26,7 @@ class Toolchain:
         return "here: " + ", ".join(f"{name} {version or 'unknown'}" for name, version in versions)
 
 
+@functools.lru_cache(maxsize=256)
 def parse_version(text: str | None) -> Version | None:
     """`"7.2.1-43"` -> ((7, 2, 1), 0); None when there is no number to read.
 
