@@ -30,7 +30,7 @@ _FACTS: dict[str, Callable[[str], object]] = {
 _FLAGS = ("causal", "custom_mask", "graph", "disable_split_kv")
 _STATE_FACTS: dict[str, Callable[[str], object]] = {"num_heads": int, "head_dim": int, "dtype": str}
 _APPEND_FACTS: dict[str, Callable[[str], object]] = {"key_dtype": str, "cache_dtype": str}
-_CHOICES = {"kv_layout": list(Layout), "pos_encoding_mode": list(PosEncoding)}
+_CHOICES: dict[str, Sequence[str]] = {"kv_layout": list(Layout), "pos_encoding_mode": list(PosEncoding)}
 
 
 def _flag(name: str) -> str:
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="rocade explain --op OP [options]",
         description=__doc__,
         argument_default=argparse.SUPPRESS,
-        epilog="What is left out comes from a common Llama shape: 32/8 heads, head dim 128, float16, page 16.",
+        epilog="What is left out is taken from a Llama shape: 32/8 heads, head dim 128, float16, page 16.",
     )
     parser.add_argument("--op", required=True, choices=list(Op), metavar="OP", help=", ".join(Op))
     parser.add_argument("--target", help="ask about this target, such as sm_90, not this machine's CPU")
