@@ -12,6 +12,9 @@ from rocade._errors import ArchCapabilityError, NotPlannedError, RefusedError
 from rocade._explain import Explanation, explain
 from rocade._version import __version__
 from rocade.cascade import (
+    BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
+    BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+    MultiLevelCascadeAttentionWrapper,
     merge_state,
     merge_state_in_place,
     merge_states,
@@ -29,6 +32,7 @@ from rocade.prefill import (
     single_prefill_with_kv_cache,
     single_prefill_with_kv_cache_return_lse,
 )
+from rocade.prefix import CascadeLevels, find_shared_prefixes
 from rocade.quantization import packbits, segment_packbits
 
 if not TYPE_CHECKING:
@@ -37,16 +41,21 @@ if not TYPE_CHECKING:
 __all__ = [
     "ArchCapabilityError",
     "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "CascadeLevels",
     "Explanation",
+    "MultiLevelCascadeAttentionWrapper",
     "NotPlannedError",
     "RefusedError",
     "__version__",
     "append_paged_kv_cache",
     "explain",
     "fast_decode_plan",
+    "find_shared_prefixes",
     "get_batch_indices_positions",
     "get_seq_lens",
     "merge_state",

@@ -210,8 +210,8 @@ _FLAGS = (
 _GIVEN = (
     "Tensor q, Tensor k, Tensor v, str kv_layout, str backend, Tensor? custom_mask, "
     "Tensor? packed_custom_mask, float qk_factor, float v_factor, Tensor[] qk_scales, Tensor[] v_scales, "
-    "bool causal, str pos_encoding_mode, int window_left, float? sm_scale, float? logits_soft_cap, float? rope_scale, "
-    "float? rope_theta, ScalarType? o_dtype"
+    "bool causal, str pos_encoding_mode, int window_left, float? sm_scale, float? logits_soft_cap, "
+    "float? rope_scale, float? rope_theta, ScalarType? o_dtype"
 )
 _ops.define(f"single_prefill({_GIVEN}) -> Tensor", _op, _fake)
 _ops.define(
