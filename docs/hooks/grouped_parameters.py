@@ -1,7 +1,7 @@
 """Griffe extension: `first, second: text` under `Args:` in a docstring documents both parameters.
 
-Sources group parameters that share a sentence; the API pages give each its own row, with its type. Griffe alone
-would take the group for one unknown parameter, which a strict build refuses.
+Sources group parameters that share a sentence; the API pages give each its own row, with its type. Griffe
+alone would take the group for one unknown parameter, which a strict build refuses.
 """
 
 from __future__ import annotations
