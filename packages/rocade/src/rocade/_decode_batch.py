@@ -16,6 +16,7 @@ from rocade import _checks, _request
 from rocade._arguments import INIT, PLAN, SHARED, pick, refuse_all, refuse_run
 from rocade._checks import PageNames
 from rocade._decode_arguments import DEFAULTS, DecodeOptions, named
+from rocade._decode_engine import CachedModule
 from rocade._errors import invalid
 from rocade._layout import PagedCache
 from rocade._paged import PagedWrapper, flat_cache
@@ -71,6 +72,16 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
     def use_tensor_cores(self) -> bool:
         """What the constructor was given; results do not depend on it."""
         return self._use_tensor_cores
+
+    @property
+    def _cached_module(self) -> CachedModule | None:
+        """Where engines plan through FlashInfer's private interface; None before the first plan, as there."""
+        return None if self._plan is None else CachedModule(self)
+
+    def _page_ids(self) -> Tensor:
+        """The page ids that the current plan reads, graph buffer included."""
+        assert self._paged_kv_indices_buf is not None  # set by every plan
+        return self._paged_kv_indices_buf
 
     def plan(
         self,
