@@ -5,10 +5,9 @@
 
 namespace rk::RK_ISA_NAMESPACE {
 
-constexpr int kRowTile =
-    32; // keys a tile: 32 KiB of fp32 K and V a head at dimension 128, the first-level cache
-
-using RowTile = KeyTile<kRowTile>;
+// Keys a tile: K and V of one head take 32 KiB at dimension 128, the first-level cache, whatever the storage.
+template <class T> constexpr int kRowTile = 128 / static_cast<int>(sizeof(T));
+constexpr int kMaxRowTile = kRowTile<Fp16>;
 
 // Scratch memory of one item: m rows (row x group head) for each of `heads` KV heads.
 struct RowScratch {
@@ -23,7 +22,7 @@ struct RowScratch {
     Carver carver(base);
     q = carver.take(heads * m * q_dim);
     o = carver.take(heads * m * o_dim);
-    s = carver.take(m * kRowTile);
+    s = carver.take(m * kMaxRowTile);
     keep = carver.take(m);
     states = carver.take<RowState>(heads * m);
     zeros = carver.take<char>((q_dim > o_dim ? q_dim : o_dim) * static_cast<int64_t>(sizeof(float)));
@@ -44,6 +43,9 @@ template <class F> RK_INLINE void by_blocks(int64_t m, F f) {
 
 // One item: rows of a unit x KV heads of a block.
 template <class T> class RowAttention {
+  static constexpr int kTile = kRowTile<T>;
+  using RowTile = KeyTile<kTile>;
+
 public:
   RowAttention(const Run& run, const Item& item, void* scratch)
       : run_(run), shape_(run.plan->shape), unit_(run.plan->units[item.unit]), mask_(run, unit_),
@@ -65,9 +67,9 @@ public:
   }
 
 private:
-  // Rows of one KV head, null replaced, and the rows to prefetch while they are used.
+  // Rows of one KV head, null replaced.
   struct HeadRows {
-    const char *k[kRowTile], *v[kRowTile];
+    const char *k[kTile], *v[kTile];
   };
 
   int64_t row_of(int64_t m) const { return unit_.row_begin + m / shape_.group; }
@@ -87,12 +89,12 @@ private:
 
   void read(int32_t key, RowTile& tile) const {
     const int32_t left = unit_.key_end - key;
-    read_tile(run_, &run_.plan->nodes[unit_.node], key, left < kRowTile ? left : kRowTile, sizeof(T), tile);
+    read_tile(run_, &run_.plan->nodes[unit_.node], key, left < kTile ? left : kTile, sizeof(T), tile);
   }
 
   HeadRows rows_of(const RowTile& tile, int64_t h) const {
     HeadRows rows;
-    for (int j = 0; j < kRowTile; ++j) {
+    for (int j = 0; j < kTile; ++j) {
       const bool present = j < tile.count && tile.k[j] != nullptr;
       rows.k[j] = present ? tile.k[j] + (first_head_ + h) * tile.k_head[j] : mem_.zeros;
       rows.v[j] = present ? tile.v[j] + (first_head_ + h) * tile.v_head[j] : mem_.zeros;
@@ -102,12 +104,11 @@ private:
 
   void attend_tile(const RowTile& tile, const RowTile& next, int64_t h) {
     const HeadRows rows = rows_of(tile, h);
-    const HeadRows ahead = rows_of(next, h);
-    score(rows, ahead, tile.count, mem_.q + h * m_ * mem_.q_dim);
+    score(rows, next, h, tile.count, mem_.q + h * m_ * mem_.q_dim);
     const int padded = static_cast<int>(round_up(tile.count, kLanes));
     bool hidden = false;
     for (int64_t i = 0; i < m_; ++i) {
-      float* s = mem_.s + i * kRowTile;
+      float* s = mem_.s + i * kTile;
       if (transform_.active())
         transform_.apply(s, padded, slope(h, i), tile.first - int64_t{run_.plan->row_position[row_of(i)]});
       const bool all = mask_.sees_all(row_of(i), tile);
@@ -119,10 +120,10 @@ private:
     float* o = mem_.o + h * m_ * mem_.o_dim;
     if (hidden && any_not_finite<T>(rows.v, tile.count, shape_.dim_vo))
       for (int64_t i = 0; i < m_; ++i)
-        weigh_seen<T>(mem_.s + i * kRowTile, rows.v, tile.count, mem_.keep[i], shape_.dim_vo,
+        weigh_seen<T>(mem_.s + i * kTile, rows.v, tile.count, mem_.keep[i], shape_.dim_vo,
                       o + i * mem_.o_dim);
     else
-      weigh(rows, ahead, tile.count, o);
+      weigh(rows, next, h, tile.count, o);
   }
 
   float slope(int64_t h, int64_t m) const {
@@ -130,28 +131,28 @@ private:
   }
 
   // Logits of a tile. The next tile's K rows are on their way while this one's are multiplied.
-  void score(const HeadRows& rows, const HeadRows& ahead, int count, const float* q) {
-    const int64_t row_bytes = shape_.dim_qk * static_cast<int64_t>(sizeof(T));
+  void score(const HeadRows& rows, const RowTile& next, int64_t h, int count, const float* q) {
+    const Ahead ahead{next.k, next.k_head, first_head_ + h, shape_.dim_qk * int64_t{sizeof(T)}, next.count};
     by_blocks(m_, [&](int64_t i, auto block) {
       constexpr int Q = decltype(block)::value;
       constexpr int K = kLanes / Q;
       for (int j = 0; j < count; j += K) {
         if (i == 0)
           for (int a = j; a < j + K; ++a)
-            prefetch_row(ahead.k[a], row_bytes);
-        dot_block<Q, T>(q + i * mem_.q_dim, mem_.q_dim, rows.k + j, shape_.dim_qk, mem_.s + i * kRowTile + j,
-                        kRowTile);
+            ahead.fetch(a);
+        dot_block<Q, T>(q + i * mem_.q_dim, mem_.q_dim, rows.k + j, shape_.dim_qk, mem_.s + i * kTile + j,
+                        kTile);
       }
     });
   }
 
   // Adds the weighted V rows. The next tile's V rows come in while the first strip is read.
-  void weigh(const HeadRows& rows, const HeadRows& ahead, int count, float* o) {
-    const int64_t row_bytes = shape_.dim_vo * static_cast<int64_t>(sizeof(T));
+  void weigh(const HeadRows& rows, const RowTile& next, int64_t h, int count, float* o) {
+    const Ahead ahead{next.v, next.v_head, first_head_ + h, shape_.dim_vo * int64_t{sizeof(T)}, next.count};
     by_blocks(m_, [&](int64_t i, auto block) {
       constexpr int Q = decltype(block)::value;
-      weigh_rows<Q, T>(mem_.s + i * kRowTile, kRowTile, rows.v, count, mem_.keep + i, shape_.dim_vo,
-                       o + i * mem_.o_dim, mem_.o_dim, i == 0 ? ahead.v : nullptr, row_bytes);
+      weigh_rows<Q, T>(mem_.s + i * kTile, kTile, rows.v, count, mem_.keep + i, shape_.dim_vo,
+                       o + i * mem_.o_dim, mem_.o_dim, i == 0 ? ahead : Ahead{});
     });
   }
 

@@ -12,6 +12,20 @@ RK_INLINE void prefetch_row(const char* row, int64_t bytes) {
     prefetch(row + b);
 }
 
+// Rows to prefetch one by one while others are used; none by default.
+struct Ahead {
+  const char* const* rows = nullptr; // of head 0
+  const int64_t* head_stride = nullptr;
+  int64_t head = 0;
+  int64_t bytes = 0; // of a row
+  int count = 0;
+
+  RK_INLINE void fetch(int j) const {
+    if (j < count)
+      prefetch_row(rows[j] + head * head_stride[j], bytes);
+  }
+};
+
 template <class T> RK_INLINE Vec load_row(const char* row, int64_t d) {
   return load(reinterpret_cast<const T*>(row) + d);
 }
@@ -38,8 +52,10 @@ RK_INLINE void dot_block(const float* q, int64_t q_stride, const char* const* ke
     }
   }
   if (d < dim)
+#pragma GCC unroll 16
     for (int j = 0; j < K; ++j) {
       const Vec key = load_first(reinterpret_cast<const T*>(keys[j]) + d, static_cast<int>(dim - d));
+#pragma GCC unroll 16
       for (int i = 0; i < Q; ++i)
         acc[i * K + j] += load(q + i * q_stride + d) * key;
     }
@@ -52,8 +68,7 @@ RK_INLINE void dot_block(const float* q, int64_t q_stride, const char* const* ke
 // o_i[d:d + S * kLanes] = keep_i * o_i + sum over j of p[i][j] * v_j, for Q rows.
 template <int Q, int S, class T>
 RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* values, int count,
-                           const float* keep, int64_t d, float* o, int64_t o_stride, const char* const* ahead,
-                           int64_t ahead_bytes) {
+                           const float* keep, int64_t d, float* o, int64_t o_stride, const Ahead& ahead) {
   Vec acc[Q][S];
 #pragma GCC unroll 16
   for (int i = 0; i < Q; ++i)
@@ -61,8 +76,7 @@ RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* 
     for (int v = 0; v < S; ++v)
       acc[i][v] = load(o + i * o_stride + d + v * kLanes) * keep[i];
   for (int j = 0; j < count; ++j) {
-    if (ahead != nullptr)
-      prefetch_row(ahead[j], ahead_bytes);
+    ahead.fetch(j);
     Vec value[S];
 #pragma GCC unroll 16
     for (int v = 0; v < S; ++v)
@@ -86,16 +100,13 @@ RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* 
 // (may be null) are prefetched one by one during the first strip.
 template <int Q, class T>
 RK_INLINE void weigh_rows(const float* p, int64_t p_stride, const char* const* values, int count,
-                          const float* keep, int64_t dim, float* o, int64_t o_stride,
-                          const char* const* ahead, int64_t ahead_bytes) {
+                          const float* keep, int64_t dim, float* o, int64_t o_stride, const Ahead& ahead) {
   constexpr int kStrip = kRegisters >= 32 ? 4 : 2;
   int64_t d = 0;
   for (; d + kStrip * kLanes <= dim; d += kStrip * kLanes)
-    weigh_strip<Q, kStrip, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : nullptr,
-                              ahead_bytes);
+    weigh_strip<Q, kStrip, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : Ahead{});
   for (; d + kLanes <= dim; d += kLanes)
-    weigh_strip<Q, 1, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : nullptr,
-                         ahead_bytes);
+    weigh_strip<Q, 1, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : Ahead{});
   if (d == dim)
     return;
   for (int i = 0; i < Q; ++i) {

@@ -64,7 +64,17 @@ struct Fp16 {
 RK_INLINE HalfBits load_half_bits(const void* p) { return *static_cast<const HalfBitsUnaligned*>(p); }
 
 RK_INLINE Vec load(const Bf16* p) {
+  // g++ 12 widens in two halves unless told the instruction.
+#if RK_LANES == 16
+  const __m512i wide =
+      _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return reinterpret_cast<Vec>(reinterpret_cast<UintVec>(wide) << 16);
+#elif RK_LANES == 8
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return reinterpret_cast<Vec>(reinterpret_cast<UintVec>(wide) << 16);
+#else
   return reinterpret_cast<Vec>(__builtin_convertvector(load_half_bits(p), UintVec) << 16);
+#endif
 }
 
 RK_INLINE Vec load(const Fp16* p) {
@@ -178,6 +188,7 @@ template <int Count = kLanes> RK_INLINE Vec sum_each(Vec* v) {
   if constexpr (Count == 1) {
     return v[0];
   } else {
+#pragma GCC unroll 16
     for (int i = 0; i < Count / 2; ++i)
       v[i] = fold<Count>(v[i], v[i + Count / 2], typename MakeIndices<kLanes>::type{});
     return sum_each<Count / 2>(v);
@@ -194,6 +205,7 @@ template <int Size, int... I> RK_INLINE void swap_blocks(Vec& a, Vec& b, Indices
 // Lane j of v[i] becomes lane i of v[j].
 template <int Size = kLanes / 2> RK_INLINE void transpose(Vec* v) {
   if constexpr (Size > 0) {
+#pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i)
       if ((i & Size) == 0)
         swap_blocks<Size>(v[i], v[i + Size], typename MakeIndices<kLanes>::type{});
@@ -201,22 +213,23 @@ template <int Size = kLanes / 2> RK_INLINE void transpose(Vec* v) {
   }
 }
 
-RK_INLINE float max_lane(Vec x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  float best = lanes[0];
-  for (int i = 1; i < kLanes; ++i)
-    best = lanes[i] > best ? lanes[i] : best;
-  return best;
+// Lane i of the result is lane i ^ Distance.
+template <int Distance, int... I> RK_INLINE Vec exchange(Vec x, Indices<I...>) {
+  return __builtin_shufflevector(x, x, (I ^ Distance)...);
 }
 
-RK_INLINE float sum_lanes(Vec x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (int n = kLanes / 2; n > 0; n /= 2)
-    for (int i = 0; i < n; ++i)
-      lanes[i] += lanes[i + n];
-  return lanes[0];
+template <int Distance = kLanes / 2> RK_INLINE float max_lane(Vec x) {
+  if constexpr (Distance == 0)
+    return x[0];
+  else
+    return max_lane<Distance / 2>(max(x, exchange<Distance>(x, typename MakeIndices<kLanes>::type{})));
+}
+
+template <int Distance = kLanes / 2> RK_INLINE float sum_lanes(Vec x) {
+  if constexpr (Distance == 0)
+    return x[0];
+  else
+    return sum_lanes<Distance / 2>(x + exchange<Distance>(x, typename MakeIndices<kLanes>::type{}));
 }
 
 // ---- functions
