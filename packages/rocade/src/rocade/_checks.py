@@ -135,9 +135,11 @@ def nested(levels: tuple[Level, ...], names: tuple[str, ...]) -> None:
             raise invalid(
                 name, f"{int(outer.qo_indptr[-1])} rows", f"{int(inner.qo_indptr[-1])}, as the next level"
             )
-        missing = ~torch.isin(outer.qo_indptr, inner.qo_indptr)
-        if bool(missing.any()):
-            at = int(missing.int().argmax())
+        if outer.qo_indptr.numel() == 2:  # 0 and the number of rows, which the next level has as well
+            continue
+        found = inner.qo_indptr[torch.searchsorted(inner.qo_indptr, outer.qo_indptr)] == outer.qo_indptr
+        if not bool(found.all()):
+            at = int(found.int().argmin())
             raise invalid(
                 f"{name}[{at}]", int(outer.qo_indptr[at]), "a boundary of the next level's requests too"
             )

@@ -29,11 +29,16 @@ BUFFER_NAMES = (
 
 def paged_levels(
     arrays: tuple[Tensors, Tensors, Tensors, Tensors], num_levels: int, page_size: int, device: torch.device
-) -> tuple[tuple[Level, ...], Rows]:
-    """Checked levels from the first four arguments of a cascade's plan, and the rows of the last one."""
+) -> tuple[tuple[Level, ...], Rows, int]:
+    """Checked levels from the first four arguments of a cascade's plan.
+
+    Also the rows of the last level, and an upper bound on the keys that a row sees: the sum of each level's
+    longest.
+    """
     for name, array in zip(NAMES, arrays, strict=True):
         check_count(name, array, num_levels)
-    levels = []
+    levels: list[Level] = []
+    longest = 0
     for index, (qo_indptr, indptr, indices, last_page_len) in enumerate(zip(*arrays, strict=True)):
         qo_name, *names = (f"{name}[{index}]" for name in NAMES)
         rows = _checks.rows(qo_name, qo_indptr)
@@ -41,8 +46,11 @@ def paged_levels(
             indptr, indices, last_page_len, page_size, device, batch=rows.batch, names=PageNames(*names)
         )
         levels.append(Level(rows.indptr, pages.kv_len, pages.table))
+        longest += pages.max_kv_len
     _checks.nested(tuple(levels), tuple(f"{NAMES[0]}[{index}]" for index in range(num_levels)))
-    return tuple(levels), rows
+    if longest > INT32_MAX:
+        raise invalid(NAMES[1], f"up to {longest} keys a row over all levels", f"at most {INT32_MAX}")
+    return tuple(levels), rows, longest
 
 
 def check_count(name: str, arrays: Tensors, num_levels: int) -> None:
@@ -50,23 +58,6 @@ def check_count(name: str, arrays: Tensors, num_levels: int) -> None:
     if not isinstance(arrays, (list, tuple)) or len(arrays) != num_levels:
         given = f"{len(arrays)} arrays" if isinstance(arrays, (list, tuple)) else type(arrays).__name__
         raise invalid(name, given, f"a list of {num_levels} tensors, one for each level")
-
-
-def longest(levels: tuple[Level, ...]) -> int:
-    """Keys of the request with the most, over all its levels; ValueError when int32 cannot count them."""
-    last = levels[-1]
-    total = last.kv_len.to(torch.int64)
-    first_row = last.qo_indptr[:-1]
-    for level in levels[:-1]:
-        if level.num_requests:
-            owner = torch.searchsorted(level.qo_indptr, first_row, right=True) - 1
-            total = total + level.kv_len[owner.clamp_max_(level.num_requests - 1)]
-    most = int(total.max()) if total.numel() else 0
-    if most > INT32_MAX:
-        raise invalid(
-            "paged_kv_indptr_arr", f"a request of {most} keys over its levels", f"at most {INT32_MAX}"
-        )
-    return most
 
 
 class LevelBuffers:

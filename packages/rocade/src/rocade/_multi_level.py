@@ -231,7 +231,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         refuse_all(given, PLAN)
         page_size = _request.positive("page_size", given["page_size"])
         arrays = tuple(given[name] for name in _levels.NAMES)
-        levels, rows = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
+        levels, rows, longest = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
         request = _request.attention(
             Op.CASCADE,
             num_qo_heads=given["num_qo_heads"],
@@ -246,7 +246,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
             causal=given["causal"],
             num_levels=self._num_levels,
             max_qo_len=rows.longest,
-            max_kv_len=_levels.longest(levels),
+            max_kv_len=longest,
             graph=self._use_cuda_graph,
             fixed_split_size=given["fixed_split_size"],
             disable_split_kv=given["disable_split_kv"],

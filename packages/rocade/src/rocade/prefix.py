@@ -143,10 +143,11 @@ def _add_rest(
     device: torch.device,
 ) -> None:
     """Append the last level: each request without the pages that its deepest kept node covers."""
-    shared = torch.zeros(qo.numel() - 1, dtype=torch.int64)
+    covered = [0] * (qo.numel() - 1)
     for node in nodes:  # outer ones first
         if node.kept:
-            shared[node.begin : node.end] = node.pages
+            covered[node.begin : node.end] = [node.pages] * (node.end - node.begin)
+    shared = torch.tensor(covered, dtype=torch.int64)
     counts = table.indptr.diff() - shared
     last = torch.where(counts > 0, table.last_page_len, 0)
     _append(levels, qo, table.indptr[:-1] + shared, counts, last, table.indices, device)
