@@ -21,7 +21,7 @@ __all__ = ["PagedCache", "append", "check_lengths", "tensors"]
 
 def tensors(cache: PagedCache) -> list[torch.Tensor]:
     """The one or two tensors of a cache, as an operator takes them."""
-    return [cache] if isinstance(cache, torch.Tensor) else list(cache)
+    return list(_layout.flat(cache))
 
 
 def append(
@@ -138,9 +138,11 @@ def _check_places(batch: torch.Tensor, position: torch.Tensor, pages: _checks.Pa
         raise invalid("batch_indices", low if low < -1 else high, f"-1 to skip, or 0 to {num_requests - 1}")
     if high < 0:
         return
-    room = pages.table.indptr.diff()[batch.clamp_min(0)].to(torch.int64) * pages.table.page_size
-    outside = ((position < 0) | (position >= room)) & (batch >= 0)
-    if bool(outside.any()):
-        at = int(outside.int().argmax())
+    if low < 0:
+        kept = batch >= 0
+        batch, position = batch[kept], position[kept]
+    room = pages.table.indptr.diff().to(torch.int64).mul_(pages.table.page_size)[batch]
+    if int(position.min()) < 0 or bool((position >= room).any()):
+        at = int(((position < 0) | (position >= room)).int().argmax())
         expected = f"0 to {int(room[at]) - 1}, in the pages of request {int(batch[at])}"
-        raise invalid(f"positions[{at}]", int(position[at]), expected)
+        raise invalid("positions", int(position[at]), expected)

@@ -27,6 +27,13 @@ def kv_layout(value: object, name: str = "kv_layout") -> Layout:
     return layout
 
 
+def flat(cache: PagedCache | Sequence[torch.Tensor], name: str = "paged_kv_cache") -> Sequence[torch.Tensor]:
+    """A paged cache as one or two tensors, as operators take it."""
+    if isinstance(cache, torch.Tensor):
+        return (cache,)
+    return _pair(cache, name)
+
+
 def paged(cache: PagedCache | Sequence[torch.Tensor], layout: Layout, name: str = "paged_kv_cache") -> KV:
     """NHD views `[N, S, Hkv, D]` of a paged cache: one 5-D tensor with K and V in dim 1, or a (K, V) pair."""
     if isinstance(cache, torch.Tensor):

@@ -74,4 +74,4 @@ class PagedWrapper(BatchWrapper):
 
 def flat_cache(cache: _layout.PagedCache) -> Sequence[torch.Tensor]:
     """A cache as one or two tensors."""
-    return (cache,) if isinstance(cache, torch.Tensor) else cache
+    return _layout.flat(cache)

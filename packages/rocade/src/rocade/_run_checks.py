@@ -46,6 +46,13 @@ def result(
     return given
 
 
+def pair(state: object) -> State:
+    """The caller's `partial_state` as a State; its tensors are checked later, against the results."""
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise invalid("partial_state", type(state).__name__, "a pair (o, lse) of tensors")
+    return State(*state)
+
+
 def partial_state(state: State, out: torch.Tensor, lse: torch.Tensor | None, rows: int) -> State:
     """Check an earlier state `(o, lse)` that is merged in; a copy of it where the results overwrite it."""
     o, s = state

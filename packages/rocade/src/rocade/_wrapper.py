@@ -19,7 +19,7 @@ from rocade._errors import NotPlannedError, invalid
 from rocade._plan import KV, Plan, RunArgs, State
 from rocade._problem import Problem
 from rocade._request import Scale
-from rocade._run_checks import partial_state, queries, result
+from rocade._run_checks import pair, partial_state, queries, result
 
 Results = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -211,7 +211,7 @@ class BatchWrapper:
             return _ops.attend(self, self._handle, q, caches, qk, v, out, lse, partial, return_lse=return_lse)
         factor = _request.scale("q_scale", q_scale) * _request.scale("k_scale", k_scale)
         v_factor = _request.scale("v_scale", v_scale)
-        state = None if partial is None else State(*partial)
+        state = None if partial is None else pair(partial)
         o, s = self._execute(q, caches, factor, v_factor, out, lse, state, return_lse=return_lse)
         return (o, s) if return_lse and s is not None else o
 
