@@ -239,14 +239,16 @@ def positive(name: str, value: SupportsIndex) -> int:
     return number
 
 
-def number(name: str, value: SupportsFloat) -> float:
+def number(name: str, value: SupportsFloat | str) -> float:
     """A Python float from a number or a one-element tensor."""
     if isinstance(value, torch.Tensor):
         one_element(name, value)
     try:
-        return float(value)
+        if not isinstance(value, str):
+            return float(value)
     except (TypeError, ValueError):
-        raise invalid(name, repr(value), "a number or a one-element tensor") from None
+        pass
+    raise invalid(name, repr(value), "a number or a one-element tensor")
 
 
 def one_element(name: str, value: torch.Tensor) -> torch.Tensor:
