@@ -19,6 +19,10 @@ from rocade.conformance.cases import AttentionCase
 from rocade.conformance.inputs import AttentionInputs, Table
 from rocade.conformance.oracle_states import pack_bits
 
+# Arguments are put together as dicts, which the overloads of the typed functions cannot check.
+api: Any = rocade
+cascade_api: Any = cascade
+
 WORKSPACE_BYTES = 32 << 20
 
 
@@ -119,7 +123,7 @@ def single_prefill(case: AttentionCase, inputs: AttentionInputs, backend: str, _
         kwargs["sm_scale"] = inputs.scales.sm * inputs.scales.q
     scales = _scales(inputs)
     scales.pop("q_scale", None)
-    return rocade.single_prefill_with_kv_cache(
+    return api.single_prefill_with_kv_cache(
         inputs.q,
         inputs.pool.k.given,
         inputs.pool.v.given,
@@ -133,7 +137,7 @@ def single_prefill(case: AttentionCase, inputs: AttentionInputs, backend: str, _
 
 def single_decode(case: AttentionCase, inputs: AttentionInputs, backend: str, _: Buffers) -> Result:
     """`single_decode_with_kv_cache`; one query token without its row dimension."""
-    result = rocade.single_decode_with_kv_cache(
+    result = api.single_decode_with_kv_cache(
         inputs.q[0],
         inputs.pool.k.given,
         inputs.pool.v.given,
@@ -168,7 +172,7 @@ def batch_prefill_paged(
     case: AttentionCase, inputs: AttentionInputs, backend: str, buffers: Buffers
 ) -> Result:
     """`BatchPrefillWithPagedKVCacheWrapper`."""
-    wrapper = rocade.BatchPrefillWithPagedKVCacheWrapper(
+    wrapper = api.BatchPrefillWithPagedKVCacheWrapper(
         _workspace(inputs.q.device),
         case.layout.value,
         backend=backend,
@@ -194,7 +198,7 @@ def batch_prefill_ragged(
     case: AttentionCase, inputs: AttentionInputs, backend: str, buffers: Buffers
 ) -> Result:
     """`BatchPrefillWithRaggedKVCacheWrapper`."""
-    wrapper = rocade.BatchPrefillWithRaggedKVCacheWrapper(
+    wrapper = api.BatchPrefillWithRaggedKVCacheWrapper(
         _workspace(inputs.q.device),
         case.layout.value,
         backend=backend,
@@ -219,7 +223,7 @@ def batch_prefill_ragged(
 
 def batch_decode(case: AttentionCase, inputs: AttentionInputs, backend: str, buffers: Buffers) -> Result:
     """`BatchDecodeWithPagedKVCacheWrapper`."""
-    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(
+    wrapper = api.BatchDecodeWithPagedKVCacheWrapper(
         _workspace(inputs.q.device),
         case.layout.value,
         backend=backend,
@@ -252,7 +256,7 @@ def multi_level_cascade(
                 torch.full((t.numel() + room,), -1, dtype=torch.int32, device=inputs.q.device)
                 for t in columns[array]
             ]
-    wrapper = cascade.MultiLevelCascadeAttentionWrapper(
+    wrapper = cascade_api.MultiLevelCascadeAttentionWrapper(
         case.levels, _workspace(inputs.q.device), case.layout.value, backend=backend, **graph
     )
     wrapper.plan(

@@ -195,7 +195,8 @@ def run_append(case: AppendCase, backend: str, device: torch.device) -> list[Com
         for row, cache in zip(rows, placed, strict=True)
     ]
     rocade.append_paged_kv_cache(
-        *rows,
+        rows[0],
+        rows[1],
         torch.tensor(batch_indices, dtype=torch.int32, device=device),
         torch.tensor(positions, dtype=torch.int32, device=device),
         given.pool.cache,
