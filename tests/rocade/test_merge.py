@@ -44,24 +44,29 @@ def check(
     torch.testing.assert_close(got[1].double(), s, rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("heads", [1, 3, 128])
-def test_merge_state(heads: int, dtype: torch.dtype) -> None:
+def test_merge_state(heads: int, dtype: torch.dtype, backend: str) -> None:
     v, s = states(2, ROWS, heads, DIM, dtype=dtype)
-    check(cascade.merge_state(v[0], s[0], v[1], s[1]), *reference(v, s), dtype)
+    check(cascade.merge_state(v[0], s[0], v[1], s[1], backend=backend), *reference(v, s), dtype)
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_merge_states(dtype: torch.dtype) -> None:
+def test_merge_states(dtype: torch.dtype, backend: str) -> None:
     v, s = states(ROWS, SETS, HEADS, DIM, dtype=dtype)
-    check(cascade.merge_states(v, s), *reference(v.transpose(0, 1), s.transpose(0, 1)), dtype)
+    check(
+        cascade.merge_states(v, s, backend=backend), *reference(v.transpose(0, 1), s.transpose(0, 1)), dtype
+    )
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_merge_state_in_place(dtype: torch.dtype) -> None:
+def test_merge_state_in_place(dtype: torch.dtype, backend: str) -> None:
     v, s = states(2, ROWS, HEADS, DIM, dtype=dtype)
     expected = reference(v, s)
-    assert cascade.merge_state_in_place(v[0], s[0], v[1], s[1]) is None
+    assert cascade.merge_state_in_place(v[0], s[0], v[1], s[1], backend=backend) is None
     check((v[0], s[0]), *expected, dtype)
 
 
@@ -81,11 +86,12 @@ def test_masked_rows_keep_their_bits(mask_dtype: torch.dtype) -> None:
             assert torch.equal(s[0, row], old_s[row])
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_variable_length_merge_states(dtype: torch.dtype) -> None:
+def test_variable_length_merge_states(dtype: torch.dtype, backend: str) -> None:
     indptr = torch.tensor([2, 2, 3, 9, 9, 12], dtype=torch.int32)
     v, s = states(14, HEADS, DIM, dtype=dtype)
-    got = cascade.variable_length_merge_states(v, s, indptr)
+    got = cascade.variable_length_merge_states(v, s, indptr, backend=backend)
     rows = [
         reference(v[a:b], s[a:b])
         if b > a
@@ -95,30 +101,33 @@ def test_variable_length_merge_states(dtype: torch.dtype) -> None:
     check(got, torch.stack([r[0] for r in rows]), torch.stack([r[1] for r in rows]), dtype)
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sums_round_once(dtype: torch.dtype) -> None:
+def test_sums_round_once(dtype: torch.dtype, backend: str) -> None:
     v = torch.randn(ROWS, 300, HEADS, DIM, dtype=dtype)
-    got = cascade.attention_sum(v)
+    got = cascade.attention_sum(v, backend=backend)
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), v.double().sum(1), rtol=TOLERANCE[dtype], atol=1e-4)
     indptr = torch.tensor([0, 300, 300, 301, 1200], dtype=torch.int32)
     flat = v.flatten(0, 1)[:1300]
-    got = cascade.variable_length_attention_sum(flat, indptr)
+    got = cascade.variable_length_attention_sum(flat, indptr, backend=backend)
     expected = torch.stack([flat[a:b].double().sum(0) for a, b in pairwise(indptr.tolist())])
     torch.testing.assert_close(got.double(), expected, rtol=TOLERANCE[dtype], atol=1e-4)
 
 
-def test_two_empty_states_stay_empty() -> None:
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_two_empty_states_stay_empty(backend: str) -> None:
     v, s = torch.full((1, 1, 64), math.nan, dtype=torch.float16), torch.full((1, 1), -INF)
     many_v, many_s = v[:, None].expand(1, 4, 1, 64), s[:, None].expand(1, 4, 1)
     ranges = torch.tensor([0, 4], dtype=torch.int32)
     in_place = v.clone(), s.clone()
-    cascade.merge_state_in_place(*in_place, v, s)
+    cascade.merge_state_in_place(*in_place, v, s, backend=backend)
     for got_v, got_s in (
-        cascade.merge_state(v, s, v, s),
-        cascade.merge_states(many_v, many_s),
-        cascade.merge_states(many_v[:, :0], many_s[:, :0]),
-        cascade.variable_length_merge_states(many_v[0], many_s[0], ranges),
+        cascade.merge_state(v, s, v, s, backend=backend),
+        cascade.merge_states(many_v, many_s, backend=backend),
+        cascade.merge_states(many_v[:, :0], many_s[:, :0], backend=backend),
+        cascade.variable_length_merge_states(many_v[0], many_s[0], ranges, backend=backend),
+        cascade.variable_length_merge_states(v[:0], s[:0], ranges * 0, backend=backend),
         in_place,
     ):
         assert got_v.eq(0).all()

@@ -111,9 +111,15 @@ def call(**changed: object) -> None:
         ({"batch_indices": ints(0, -1, 2, 4, 3, 0)}, "batch_indices: got 4, expected -1 to skip, or 0 to 3"),
         ({"batch_indices": ints(0, -2, 2, 2, 3, 0)}, "batch_indices: got -2"),
         ({"batch_indices": BATCH.float()}, "batch_indices: got torch.float32"),
-        ({"positions": ints(8, 50, 3, 4, 0, 5)}, r"positions\[0\]: got 8, expected 0 to 7"),
-        ({"positions": ints(6, 50, -1, 4, 0, 5)}, r"positions\[2\]: got -1"),
-        ({"batch_indices": ints(1, -1, 2, 2, 3, 0)}, r"positions\[0\]: got 6, expected 0 to -1"),
+        (
+            {"positions": ints(8, 50, 3, 4, 0, 5)},
+            "positions: got 8, expected 0 to 7, in the pages of request 0",
+        ),
+        ({"positions": ints(6, 50, -1, 4, 0, 5)}, "positions: got -1, expected 0 to 11"),
+        (
+            {"batch_indices": ints(1, -1, 2, 2, 3, 0)},
+            "positions: got 6, expected 0 to -1, in the pages of request 1",
+        ),
         ({"kv_indices": ints(99, 99, 5, 0, 3, 9, 1, 7)}, "kv_indices: got page 9, expected 0 to 8"),
         ({"kv_indices": ints(0, 1)}, "kv_indices: got 2 page indices"),
         ({"kv_indptr": ints(2, 4, 3, 7, 8)}, r"kv_indptr\[2\]: got 3"),

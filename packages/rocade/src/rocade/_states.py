@@ -34,7 +34,10 @@ def merge_state(
     _check_v("v_a", v_a, 3)
     _check_like("v_b", v_b, v_a)
     s_a, s_b = _lse("s_a", s_a, v_a), _lse("s_b", s_b, v_a)
-    v_out, s_out = _state_like(v_a, v_a.shape) if out is None else _checked_state(out, v_a, v_a.shape)
+    if out is None:
+        v_out, s_out = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (v_a, s_a))
+    else:
+        v_out, s_out = _checked_state(out, v_a, v_a.shape)
     if mask is not None:
         v_out.copy_(v_a)
         s_out.copy_(s_a)
@@ -148,6 +151,13 @@ def _check_like(name: str, v: torch.Tensor, like: torch.Tensor) -> None:
 
 def _lse(name: str, s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The fp32 log2-sum-exp that belongs to `v [..., H, D]`; another float dtype is converted."""
+    if (
+        type(s) is torch.Tensor
+        and s.dtype is torch.float32
+        and s.shape == v.shape[:-1]
+        and s.device == v.device
+    ):
+        return s
     if not isinstance(s, torch.Tensor) or s.shape != v.shape[:-1] or not s.is_floating_point():
         given = f"{s.dtype} {list(s.shape)}" if isinstance(s, torch.Tensor) else type(s).__name__
         raise invalid(name, given, f"float32 {list(v.shape[:-1])}")

@@ -6,10 +6,10 @@ Letters: n rows, S states a row, H heads, D head dim.
 from __future__ import annotations
 
 import torch
-from rocade_kernels import _abi, _native
-from rocade_kernels.cpu_plans import check, chosen_isa
 
 from rocade.backends.cpu._plan import NATIVE_TORCH
+from rocade_kernels import _abi, _native
+from rocade_kernels.cpu_plans import check, chosen_isa
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
@@ -38,6 +38,11 @@ def merge_lists(
 
     Without `s` the rows are added up.
     """
+    if not v.numel():  # no states: a null address would read as "without s"
+        v_out.zero_()
+        if s_out is not None:
+            s_out.fill_(float("-inf"))
+        return
     v = _rows(v)
     packed = _abi.MERGE.pack(
         v.data_ptr(),
