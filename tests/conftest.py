@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from arch_caps import Op, Request
+    import arch_caps
 
-Need = Callable[["Request", str], None]
+Need = Callable[["arch_caps.Request", str], None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,9 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)
 
 
-def request_for(op: Op, **facts: object) -> Request:
-    """A plain request for `op`, changed by `facts`: fp32, 8 query and 2 KV heads, head dim 64."""
-    from arch_caps import DType, Request
+def request_for(op: arch_caps.Op, **facts: object) -> arch_caps.Request:
+    """A plain request for `op`, changed by `facts`: fp32, 8 query and 2 KV heads, head dim 64, page 16."""
+    from arch_caps import DType, Op, Request
+
+    paged = (Op.BATCH_PREFILL_PAGED, Op.BATCH_DECODE, Op.CASCADE, Op.APPEND_PAGED_KV_CACHE)
 
     plain: dict[str, object] = {
         "q_dtype": DType.FP32,
@@ -39,11 +41,12 @@ def request_for(op: Op, **facts: object) -> Request:
         "num_kv_heads": 2,
         "head_dim_qk": 64,
         "head_dim_vo": 64,
+        "page_size": 16 if op in paged else 0,
     }
     return Request(op=op, **{**plain, **facts})  # type: ignore[arg-type]
 
 
-def skip_unless_served(request: Request, backend: str) -> None:
+def skip_unless_served(request: arch_caps.Request, backend: str) -> None:
     """Skip with every reason of the table, or of the backend when it is not present in this process."""
     from arch_caps import reasons
     from rocade.backends import REGISTRY

@@ -135,7 +135,10 @@ def test_exception_covers_its_finding_and_is_an_error_once_it_covers_none() -> N
     assert [f.text for f in style.check([short], exceptions)] == ["exception 'f' is no longer needed"]
 
 
-def test_main_prints_each_finding_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_each_finding_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "EXCEPTIONS", {})
     (tmp_path / "bad.toml").write_text("[x]\n")
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "ignored.toml").write_text("[x]\n")
