@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,48 @@ ENGINE_IMPORTS = {
         flashinfer.BatchPrefillWithRaggedKVCacheWrapper
     """,
 }
+
+
+# FlashInfer's parameters in order, with the defaults it has; rocade's extra ones come after, by keyword.
+CACHE_LEVELS = "qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len"
+SIZES = "num_qo_heads num_kv_heads head_dim page_size"
+SIGNATURES = {
+    "merge_state": "v_a s_a v_b s_b",
+    "merge_state_in_place": "v s v_other s_other mask=None",
+    "merge_states": "v s",
+    "packbits": "x bitorder='big'",
+    "segment_packbits": "x indptr bitorder='big'",
+    "get_seq_lens": "kv_indptr kv_last_page_len page_size",
+    "get_batch_indices_positions": "append_indptr seq_lens nnz batch_indices=None positions=None",
+    "append_paged_kv_cache": "append_key append_value batch_indices positions paged_kv_cache kv_indices "
+    "kv_indptr kv_last_page_len kv_layout='NHD'",
+    "MultiLevelCascadeAttentionWrapper": "num_levels float_workspace_buffer kv_layout='NHD' "
+    "use_cuda_graph=False qo_indptr_buf_arr=None paged_kv_indptr_buf_arr=None paged_kv_indices_buf_arr=None "
+    "paged_kv_last_page_len_buf_arr=None",
+    "MultiLevelCascadeAttentionWrapper.plan": f"self {CACHE_LEVELS} {SIZES} causal=False "
+    "pos_encoding_mode='NONE' use_fp16_qk_reduction=False sm_scale=None window_left=-1 logits_soft_cap=None "
+    "rope_scale=None rope_theta=None q_data_type='float16' kv_data_type=None",
+    "MultiLevelCascadeAttentionWrapper.run": "self q paged_kv_cache",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": "float_workspace_buffer kv_layout='NHD'",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper.plan": "self unique_kv_indptr unique_kv_indices "
+    # FlashInfer's default is 'float16'; None takes the tensors' own, so that bf16 works without naming it.
+    f"unique_kv_last_page_len {SIZES} data_type=None",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper.forward": "self q k_shared v_shared unique_kv_cache",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper.plan": "self qo_indptr paged_kv_indptr paged_kv_indices "
+    f"paged_kv_last_page_len {SIZES}",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper.forward": "self q k_shared v_shared unique_kv_cache "
+    "causal=False use_fp16_qk_reduction=False sm_scale=None rope_scale=None rope_theta=None",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_flashinfers(name: str) -> None:
+    call = functools.reduce(getattr, name.split("."), rocade)
+    parameters = inspect.signature(call).parameters.values()
+    positional = [str(p.replace(annotation=p.empty)) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert " ".join(positional) == SIGNATURES[name]
+    extras = [p for p in parameters if p.kind is not p.POSITIONAL_OR_KEYWORD]
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in extras)
 
 
 @pytest.fixture
@@ -162,6 +205,11 @@ def test_a_real_flashinfer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_nothing_is_installed_by_importing_rocade() -> None:
     code = "import sys, rocade, rocade.flashinfer; assert 'flashinfer' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_shim_is_there_after_importing_rocade_alone() -> None:
+    code = "import rocade; rocade.flashinfer.install(); import flashinfer.prefill; flashinfer.merge_state"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

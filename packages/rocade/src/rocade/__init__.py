@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocade import _refused
+from rocade import flashinfer as flashinfer
 from rocade._errors import ArchCapabilityError, NotPlannedError, RefusedError
 from rocade._explain import Explanation, explain
 from rocade._version import __version__
