@@ -190,6 +190,27 @@ def test_out_of_every_function() -> None:
         assert torch.equal(out, function(*args))
 
 
+def test_results_may_be_state_a_but_no_other_input() -> None:
+    v, s = torch.randn(2, ROWS, HEADS, DIM), torch.randn(2, ROWS, HEADS)
+    expected = cascade.merge_state(v[0], s[0], v[1], s[1])
+    for mask in (None, torch.ones(ROWS, dtype=torch.bool)):
+        state = v[0].clone(), s[0].clone()
+        cascade.merge_state(*state, v[1], s[1], mask=mask, out=state)
+        torch.testing.assert_close(state, expected, rtol=0, atol=0)
+    new_v, new_s = torch.empty_like(v[0]), torch.empty_like(s[0])
+    shifted = torch.randn(ROWS + 1, HEADS, DIM)
+    for message, call in (
+        (r"out\[0\]", lambda: cascade.merge_state(v[0], s[0], v[1], s[1], out=(v[1], new_s))),
+        (r"out\[1\]", lambda: cascade.merge_state(v[0], s[0], v[1], s[1], out=(new_v, s[1]))),
+        (r"out\[0\]", lambda: cascade.merge_state(shifted[1:], s[0], v[1], s[1], out=(shifted[:-1], new_s))),
+        (r"out\[0\]", lambda: cascade.merge_states(v[:, :1], s[:, :1], out=(v[:, 0], s[:, 0].clone()))),
+        ("out", lambda: cascade.attention_sum(v[:, :1], out=v[:, 0])),
+        ("v", lambda: cascade.merge_state_in_place(shifted[1:], new_s, shifted[:-1], s[1])),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}: got memory of an input"):
+            call()
+
+
 def test_no_rows_and_no_states() -> None:
     v, s = torch.empty(0, HEADS, DIM), torch.empty(0, HEADS)
     assert cascade.merge_state(v, s, v, s)[0].shape == v.shape
@@ -212,7 +233,7 @@ def test_lse_of_another_float_dtype_is_converted_but_never_written() -> None:
 
 V, S = torch.randn(4, 2, 8), torch.randn(4, 2)
 BAD = {
-    "v_a: got \\[4, 2\\]": lambda: cascade.merge_state(S, S, V, S),
+    "v_a: got torch.float32 \\[4, 2\\]": lambda: cascade.merge_state(S, S, V, S),
     "v_a: got torch.int32": lambda: cascade.merge_state(V.int(), S, V, S),
     "v_b: got .*float16": lambda: cascade.merge_state(V, S, V.half(), S),
     "v_b: got .*\\[3, 2, 8\\]": lambda: cascade.merge_state(V, S, V[:3], S),
@@ -222,9 +243,11 @@ BAD = {
     "out\\[1\\]: got torch.float16": lambda: cascade.merge_state(V, S, V, S, out=(V.clone(), S.half())),
     "out: got Tensor": lambda: cascade.merge_state(V, S, V, S, out=V),
     "v: got strides": lambda: cascade.merge_state_in_place(V[:1].expand(4, 2, 8), S.clone(), V, S),
-    "mask: got \\[3\\]": lambda: cascade.merge_state_in_place(V, S, V, S, torch.ones(3, dtype=torch.bool)),
-    "mask: got torch.float32": lambda: cascade.merge_state_in_place(V, S, V, S, torch.ones(4)),
-    "v: got \\[4, 2, 8\\]": lambda: cascade.merge_states(V, S),
+    "mask: got \\[3\\]": lambda: cascade.merge_state_in_place(
+        V, S, V + 1, S + 1, torch.ones(3, dtype=torch.bool)
+    ),
+    "mask: got torch.float32": lambda: cascade.merge_state_in_place(V, S, V + 1, S + 1, torch.ones(4)),
+    "v: got torch.float32 \\[4, 2, 8\\]": lambda: cascade.merge_states(V, S),
     "s: got .*\\[4, 2\\]": lambda: cascade.merge_states(V[:, None], S),
     "indptr\\[-1\\]: got 5": lambda: cascade.variable_length_merge_states(V, S, torch.tensor([0, 5])),
     "indptr\\[1\\]: got 1": lambda: cascade.variable_length_attention_sum(V, torch.tensor([2, 1])),

@@ -104,7 +104,7 @@ def _check_cache(kv: KV) -> None:
         _layout.check_rows_contiguous(name, pool)
 
 
-def _check_tokens(name: str, tokens: torch.Tensor, pool: torch.Tensor) -> None:
+def _check_tokens(name: str, tokens: object, pool: torch.Tensor) -> None:
     """Raise ValueError unless `tokens [nnz, Hkv, D]` fit a pool `[N, S, Hkv, D]`."""
     if not isinstance(tokens, torch.Tensor) or tokens.dim() != 3 or tokens.shape[1:] != pool.shape[2:]:
         given = f"shape {list(tokens.shape)}" if isinstance(tokens, torch.Tensor) else type(tokens).__name__

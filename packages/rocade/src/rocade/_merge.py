@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import torch
 
-from rocade import _state_ops, _states
+from rocade import _states
+from rocade._state_ops import OPERATORS
 from rocade._states import State
-
-_ops = torch.ops.rocade
-assert _state_ops  # registers the operators
 
 
 def merge_state(
@@ -48,9 +46,9 @@ def merge_state(
     if not torch.compiler.is_compiling():
         return _states.merge_state(v_a, s_a, v_b, s_b, mask, out, backend)
     if out is not None:
-        _ops.merge_state_out(v_a, s_a, v_b, s_b, mask, *out, backend)
+        OPERATORS.merge_state_out(v_a, s_a, v_b, s_b, mask, *out, backend)
         return out
-    merged: State = _ops.merge_state(v_a, s_a, v_b, s_b, mask, backend)
+    merged: State = OPERATORS.merge_state(v_a, s_a, v_b, s_b, mask, backend)
     return merged
 
 
@@ -78,7 +76,7 @@ def merge_state_in_place(
         ArchCapabilityError: no backend serves this; it lists why.
     """
     if torch.compiler.is_compiling():
-        _ops.merge_state_in_place(v, s, v_other, s_other, mask, backend)
+        OPERATORS.merge_state_in_place(v, s, v_other, s_other, mask, backend)
     else:
         _states.merge_state_in_place(v, s, v_other, s_other, mask, backend)
 
@@ -104,9 +102,9 @@ def merge_states(
     if not torch.compiler.is_compiling():
         return _states.merge_states(v, s, out, backend)
     if out is not None:
-        _ops.merge_states_out(v, s, *out, backend)
+        OPERATORS.merge_states_out(v, s, *out, backend)
         return out
-    merged: State = _ops.merge_states(v, s, backend)
+    merged: State = OPERATORS.merge_states(v, s, backend)
     return merged
 
 
@@ -138,9 +136,9 @@ def variable_length_merge_states(
     if not torch.compiler.is_compiling():
         return _states.variable_length_merge_states(v, s, indptr, out, backend)
     if out is not None:
-        _ops.variable_length_merge_states_out(v, s, indptr, *out, backend)
+        OPERATORS.variable_length_merge_states_out(v, s, indptr, *out, backend)
         return out
-    merged: State = _ops.variable_length_merge_states(v, s, indptr, backend)
+    merged: State = OPERATORS.variable_length_merge_states(v, s, indptr, backend)
     return merged
 
 
@@ -162,9 +160,9 @@ def attention_sum(v: torch.Tensor, *, out: torch.Tensor | None = None, backend: 
     if not torch.compiler.is_compiling():
         return _states.attention_sum(v, out, backend)
     if out is not None:
-        _ops.attention_sum_out(v, out, backend)
+        OPERATORS.attention_sum_out(v, out, backend)
         return out
-    total: torch.Tensor = _ops.attention_sum(v, backend)
+    total: torch.Tensor = OPERATORS.attention_sum(v, backend)
     return total
 
 
@@ -190,7 +188,7 @@ def variable_length_attention_sum(
     if not torch.compiler.is_compiling():
         return _states.variable_length_attention_sum(v, indptr, out, backend)
     if out is not None:
-        _ops.variable_length_attention_sum_out(v, indptr, out, backend)
+        OPERATORS.variable_length_attention_sum_out(v, indptr, out, backend)
         return out
-    total: torch.Tensor = _ops.variable_length_attention_sum(v, indptr, backend)
+    total: torch.Tensor = OPERATORS.variable_length_attention_sum(v, indptr, backend)
     return total

@@ -41,7 +41,7 @@ def result(
     if given is None:
         return torch.empty(shape, dtype=dtype, device=q.device)
     same(name, given, shape, dtype, q.device)
-    if _overlap(given, q):
+    if overlap(given, q):
         raise invalid(name, "memory of q", "memory of its own: q is read while the result is written")
     return given
 
@@ -59,9 +59,9 @@ def partial_state(state: State, out: torch.Tensor, lse: torch.Tensor | None, row
     same("partial_state[0]", o, (rows, *out.shape[1:]), out.dtype, out.device)
     same("partial_state[1]", s, (rows, out.shape[1]), torch.float32, out.device)
     written = [t for t in (out, lse) if t is not None]
-    if any(_overlap(o, t) for t in written):
+    if any(overlap(o, t) for t in written):
         o = o.clone()
-    if any(_overlap(s, t) for t in written):
+    if any(overlap(s, t) for t in written):
         s = s.clone()
     return State(o, s)
 
@@ -81,7 +81,7 @@ def same(
     check_rows_contiguous(name, given)
 
 
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the address ranges of two tensors meet. Interleaved views of one buffer count as meeting."""
     if a.numel() == 0 or b.numel() == 0:
         return False

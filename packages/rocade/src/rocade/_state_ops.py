@@ -12,6 +12,9 @@ from rocade import _states
 from rocade._ops import define
 from rocade._states import State
 
+# Importing this module is what registers the operators, so callers take them from here.
+OPERATORS = torch.ops.rocade
+
 
 def _nothing(*args: object) -> None:
     """Shape function of an operator that returns nothing."""
