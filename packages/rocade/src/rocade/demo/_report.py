@@ -1,0 +1,103 @@
+"""What the demo has found: whether the ways to attend agree token for token, their times, and the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rocade.demo._generate import Answers
+
+# fp32 logits from two orders of summation differ by some 1e-4 after 30 layers: closer tokens are a tie.
+TIE_LOGITS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a request's tokens first part from the reference; what follows continues another text."""
+
+    request: int
+    step: int
+    gap: float  # logits between the likeliest two tokens, in this run
+    reference_gap: float  # the same in the reference
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether rounding alone explains it."""
+        return max(self.gap, self.reference_gap) < TIE_LOGITS
+
+    def __str__(self) -> str:
+        cause = "a tie within rounding" if self.is_tie else "NOT a tie"
+        return (
+            f"request {self.request + 1} parts at token {self.step + 1}, where the likeliest two tokens are "
+            f"{self.gap:.2g} and {self.reference_gap:.2g} logits apart: {cause}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One way to attend and what it did."""
+
+    name: str
+    answers: Answers
+    kv_bytes: int
+
+    @property
+    def attention_ms(self) -> float:
+        """Median over decode steps."""
+        return 1e3 * median(self.answers.attention_seconds)
+
+    @property
+    def step_ms(self) -> float:
+        """Median over decode steps, model included."""
+        return 1e3 * median(self.answers.step_seconds)
+
+
+def differences(answers: Answers, reference: Answers) -> list[Difference]:
+    """The first differing token of each request that has one."""
+    found = []
+    for request, (ours, theirs) in enumerate(zip(answers.tokens, reference.tokens, strict=True)):
+        step = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), None)
+        if step is not None:
+            gaps = answers.gaps[request][step], reference.gaps[request][step]
+            found.append(Difference(request, step, *gaps))
+    return found
+
+
+def equality(runs: Sequence[Run], reference: Run) -> tuple[list[str], bool]:
+    """Lines that compare greedy tokens, and whether all differences are ties."""
+    count = sum(map(len, reference.answers.tokens))
+    lines, good = [f"Greedy tokens, {len(reference.answers.tokens)} requests, {count} tokens"], True
+    for run in runs:
+        found = differences(run.answers, reference.answers)
+        good = good and all(d.is_tie for d in found)
+        verdict = "equal" if not found else f"{len(found)} requests differ from"
+        lines.append(f"  {run.name:26}{verdict}{' to' * (not found)} those of {reference.name}")
+        lines += [f"    {difference}" for difference in found]
+    return lines, good
+
+
+def timing(runs: Sequence[Run], reference: Run) -> list[str]:
+    """The table of times, with ratios of attention time to the reference's."""
+    batch = len(reference.answers.tokens)
+    lines = [
+        f"Decode, median of {len(reference.answers.step_seconds)} steps of {batch} requests",
+        f"  {'':26}{'attention':>12}{'ratio':>8}{'whole step':>13}{'tokens/s':>11}",
+    ]
+    for run in (*runs, reference):
+        ratio = reference.attention_ms / run.attention_ms
+        speed = batch / run.step_ms * 1e3
+        lines.append(
+            f"  {run.name:26}{run.attention_ms:9.1f} ms{ratio:7.1f}x{run.step_ms:10.1f} ms{speed:11.1f}"
+        )
+    return lines
+
+
+def memory(shared: Run, unshared: Run) -> list[str]:
+    """KV bytes with the prompt held once, and with a copy a request."""
+    ratio = unshared.kv_bytes / shared.kv_bytes
+    return [
+        "KV cache, all layers",
+        f"  prompt's pages shared     {shared.kv_bytes / 1e6:9.1f} MB",
+        f"  a copy for each request   {unshared.kv_bytes / 1e6:9.1f} MB  ({ratio:.1f}x)",
+    ]
