@@ -4,8 +4,8 @@
     rocade.flashinfer.install()
     import flashinfer  # rocade
 
-Names that rocade lacks can be imported, and are refused with one sentence when they are called. A program that
-asks the package metadata for the version of `flashinfer-python` is not served: nothing is put on disk.
+Names that rocade lacks can be imported, and are refused with one sentence when they are called. A program
+that asks the package metadata for the version of `flashinfer-python` is not served: nothing is put on disk.
 """
 
 from __future__ import annotations
