@@ -50,6 +50,7 @@ AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 ISA_FLAGS = {"plain": (), "avx2": AVX2, "avx512": AVX512}
 KERNELS = "kernels.cpp"
 COMPILE_SECONDS = 300  # one file on a busy machine
+SHOWN_CHARS = 1500  # of a compiler's complaints
 
 # The oldest C library that wheels built with zig run on.
 ZIG_TARGET = "x86_64-linux-gnu.2.28"
@@ -126,7 +127,7 @@ def steps(sources: Path) -> list[Step]:
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
     if done.returncode:
-        raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+        raise BuildError(f"{shlex.join(command)}\n{(done.stdout + done.stderr)[:SHOWN_CHARS]}")
 
 
 def compile_library(
