@@ -43,12 +43,13 @@ public:
 
   void attend() {
     load_queries();
-    PackedTile tile;
-    for (int32_t key = unit_.key_begin; key < unit_.key_end; key += tile.count) {
-      const int32_t left = unit_.key_end - key;
-      read_tile(run_, &run_.plan->nodes[unit_.node], key, left < kPackedTile ? left : kPackedTile, sizeof(T),
-                tile);
-      attend_tile(tile);
+    PackedTile tiles[2];
+    int32_t key = unit_.key_begin;
+    read(key, tiles[0]);
+    for (int now = 0; key < unit_.key_end; now ^= 1) {
+      key += tiles[now].count;
+      read(key, tiles[now ^ 1]);
+      attend_tile(tiles[now], tiles[now ^ 1]);
     }
     for (int64_t i = 0; i < m_; ++i)
       finish_row(run_, unit_, row_of(i), head_of(i), mem_.states[i], mem_.o + i * mem_.o_dim);
@@ -83,7 +84,14 @@ private:
     return {begin * shape_.group, end * shape_.group};
   }
 
-  void attend_tile(PackedTile& tile) {
+  void read(int32_t key, PackedTile& tile) const {
+    const int32_t left = unit_.key_end - key;
+    read_tile(run_, &run_.plan->nodes[unit_.node], key, left < kPackedTile ? left : kPackedTile, sizeof(T),
+              tile);
+  }
+
+  // V comes in while K is multiplied, the next tile's K while V is.
+  void attend_tile(const PackedTile& tile, const PackedTile& next) {
     const Rows rows = rows_that_see(tile);
     if (rows.begin == rows.end)
       return;
@@ -95,14 +103,16 @@ private:
     const int padded = static_cast<int>(round_up(tile.count, kPanel));
     pack_columns<T>(k, tile.count, shape_.dim_qk, mem_.k, mem_.k_panel);
     multiply(mem_.q + rows.begin * mem_.q_dim, mem_.q_dim, rows.end - rows.begin, mem_.k, padded / kPanel,
-             mem_.k_panel, shape_.dim_qk, nullptr, mem_.s + rows.begin * kPackedTile, kPackedTile);
+             mem_.k_panel, shape_.dim_qk, nullptr, mem_.s + rows.begin * kPackedTile, kPackedTile,
+             {tile.v, tile.v_head, head_, shape_.dim_vo * int64_t{sizeof(T)}, tile.count});
     const bool hidden = weigh_logits(rows, tile, padded);
     if (hidden && any_not_finite<T>(v, tile.count, shape_.dim_vo))
       return accumulate_seen(rows, tile, v);
     pack_rows<T>(v, tile.count, shape_.dim_vo, mem_.v, mem_.v_panel);
     multiply(mem_.s + rows.begin * kPackedTile, kPackedTile, rows.end - rows.begin, mem_.v,
              mem_.o_dim / kPanel, mem_.v_panel, tile.count, mem_.keep + rows.begin,
-             mem_.o + rows.begin * mem_.o_dim, mem_.o_dim);
+             mem_.o + rows.begin * mem_.o_dim, mem_.o_dim,
+             {next.k, next.k_head, head_, shape_.dim_qk * int64_t{sizeof(T)}, next.count});
   }
 
   // Logits to weights, row by row. True when some row does not see all of the tile.

@@ -53,20 +53,24 @@ template <int... R> constexpr auto multiply_blocks(Indices<R...>) {
 inline constexpr auto kMultiplyBlocks = multiply_blocks(MakeIndices<kBlockRows>::type{});
 
 // c [rows, panels * kPanel] from a [rows, depth] and `panels` panels that lie panel_stride apart. Rows are
-// cut into blocks of nearly equal height, so that no block is left with one row.
+// cut into blocks of nearly equal height, so that no block is left with one row. The rows `ahead` come in
+// meanwhile.
 inline void multiply(const float* a, int64_t a_stride, int64_t rows, const float* b, int64_t panels,
-                     int64_t panel_stride, int64_t depth, const float* keep, float* c, int64_t c_stride) {
+                     int64_t panel_stride, int64_t depth, const float* keep, float* c, int64_t c_stride,
+                     const Ahead& ahead) {
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t share = (ahead.count + panels * blocks - 1) / (panels * blocks);
+  int64_t fetched = 0;
   for (int64_t p = 0; p < panels; ++p)
     for (int64_t i = 0; i < blocks; ++i) {
+      for (int64_t n = 0; n < share; ++n)
+        ahead.fetch(static_cast<int>(fetched++));
       const int64_t begin = rows * i / blocks, end = rows * (i + 1) / blocks;
       kMultiplyBlocks.of_rows[end - begin - 1](a + begin * a_stride, a_stride, b + p * panel_stride, depth,
                                                keep == nullptr ? nullptr : keep + begin,
                                                c + begin * c_stride + p * kPanel, c_stride);
     }
 }
-
-constexpr int kAheadRows = 4; // rows prefetched before they are packed
 
 // Packs `count` rows as the columns of panels [dim, kPanel]: panel[d][j] = rows[j][d]; absent rows become
 // zero.
@@ -93,8 +97,6 @@ void pack_columns(const char* const* rows, int count, int64_t dim, float* panels
 template <class T>
 void pack_rows(const char* const* rows, int count, int64_t dim, float* panels, int64_t panel_stride) {
   for (int j = 0; j < count; ++j) {
-    if (j + kAheadRows < count)
-      prefetch_row(rows[j + kAheadRows], dim * static_cast<int64_t>(sizeof(T)));
     const T* row = reinterpret_cast<const T*>(rows[j]);
     for (int64_t d = 0; d < round_up(dim, kPanel); d += kLanes) {
       const Vec x = d + kLanes <= dim ? load(row + d)

@@ -11,7 +11,7 @@ namespace rk {
 namespace {
 
 // From this many rows of a KV head (query rows x group) on, packing a tile pays.
-constexpr int64_t kPackedRows = 16;
+constexpr int64_t kPackedRows = 48;
 // Rows of a KV head in a unit: packed ones keep their state and a tile in the second-level cache.
 constexpr int64_t kMaxPackedRows = 192;
 // Items a thread gets at least when the work allows: its share of waiting at the end is then small.
@@ -25,14 +25,13 @@ constexpr int kCostClasses = 64;
 class Planner {
 public:
   Planner(const rk_plan_args& args, rk_plan& plan)
-      : args_(args), plan_(plan), cost_(plan.shape),
+      : args_(args), plan_(plan), cost_(plan.shape, args.threads),
         first_leaf_(plan.nodes.size() - args.levels[args.num_levels - 1].batch),
         fixed_(args.fixed_split_size > 0 || args.disable_split != 0) {}
 
   rk_status make() {
     if (!shared_.resize_zeroed(plan_.nodes.size()))
       return RK_NO_MEMORY;
-    total_keys();
     decide_sharing();
     list_units();
     split_units();
@@ -51,13 +50,10 @@ public:
 private:
   bool packed(int64_t rows) const { return rows * plan_.shape.group >= kPackedRows; }
 
-  // Whether K and V of the whole problem fit the last-level cache; then streaming them again is cheap.
-  void total_keys() {
-    double keys = 0;
-    for (const Node& node : plan_.nodes)
-      keys += node.kv_len;
-    resident_ = keys * cost_.elements * cost_.element_size * static_cast<double>(plan_.shape.kv_heads) <
-                Cost::kCacheBytes;
+  // Whether the last-level cache holds K and V of so many keys; then reading them again is cheap.
+  bool fits_cache(double keys) const {
+    const double a_key = cost_.elements * cost_.element_size * static_cast<double>(plan_.shape.kv_heads);
+    return keys * a_key < Cost::kCacheBytes;
   }
 
   // ---- sharing
@@ -79,31 +75,30 @@ private:
         const int64_t rows = plan_.nodes[leaf].row_end - plan_.nodes[leaf].row_begin;
         if (rows == 0 || plan_.nodes[leaf].row_begin < node.row_begin)
           continue;
-        apart += rows_cost(rows) * node.kv_len;
+        apart += rows_cost(rows, fits_cache(node.kv_len)) * node.kv_len;
         ++leaves;
       }
       if (leaves == 0 || node.kv_len == 0)
         continue;
-      shared_[n] = args_.share > 0 || together(node) < apart;
+      shared_[n] = args_.share > 0 || together(node) < Cost::kSharingPays * apart;
       num_shared_ += shared_[n];
     }
   }
 
   // One key of all KV heads against all rows of a request, cut into blocks as the units will be.
-  double rows_cost(int64_t rows) const {
+  double rows_cost(int64_t rows, bool resident) const {
     const int64_t block = rows_per_unit(rows);
     const int64_t full = rows / block, rest = rows % block;
-    double cost = static_cast<double>(full) * cost_.key(static_cast<double>(block), packed(block), resident_);
+    double cost = static_cast<double>(full) * cost_.key(static_cast<double>(block), packed(block), resident);
     if (rest > 0)
-      cost += cost_.key(static_cast<double>(rest), packed(rest), resident_);
+      cost += cost_.key(static_cast<double>(rest), packed(rest), resident);
     return cost * static_cast<double>(plan_.shape.kv_heads);
   }
 
+  // The rows' states go through memory twice more: once of the shared part, once of what was whole before.
   double together(const Node& node) const {
     const int64_t rows = node.row_end - node.row_begin;
-    const double partial =
-        Cost::kNsPerPartialElement * static_cast<double>(rows * plan_.shape.qo_heads * plan_.shape.dim_vo);
-    return rows_cost(rows) * node.kv_len + 2 * partial;
+    return rows_cost(rows, false) * node.kv_len + 2 * cost_.partial(static_cast<double>(rows), plan_.shape);
   }
 
   // ---- units
@@ -173,7 +168,7 @@ private:
       return;
     const bool pack = packed(row_end - row);
     const double heads = static_cast<double>(plan_.shape.kv_heads);
-    const double a_key = cost_.key(row_end - row, pack, resident_) * heads;
+    const double a_key = cost_.key(row_end - row, pack, false) * heads;
     drafts_.push({row, row_end, key_begin, key_end, static_cast<int32_t>(n),
                   static_cast<int32_t>(plan_.shape.kv_heads), pack, 0, -1});
     costs_.push(a_key * (key_end - key_begin));
@@ -329,7 +324,6 @@ private:
   Cost cost_;
   int64_t first_leaf_;
   bool fixed_;
-  bool resident_ = false;
   int64_t num_shared_ = 0;
   double total_ = 0;
   Array<uint8_t> shared_;    // by node
