@@ -1,4 +1,4 @@
-"""Helper of the wrapper tests: a ragged batch in a shuffled page pool, and what the oracle says about it."""
+"""Helpers of the wrapper tests: batches in shuffled pages, the oracle's answers, planned wrappers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-
-from rocade.conformance import oracle
 from tests.rocade import paged
+
+import rocade
+from rocade.conformance import oracle
 
 HEADS, KV_HEADS, DIM, PAGE = 4, 2, 16, 4
 SIZES = (HEADS, KV_HEADS, DIM)
@@ -61,3 +62,32 @@ class Batch:
 
 def workspace() -> torch.Tensor:
     return torch.empty(1 << 20, dtype=torch.uint8)
+
+
+FP32 = {"q_data_type": "float32"}
+Paged = rocade.BatchPrefillWithPagedKVCacheWrapper
+Ragged = rocade.BatchPrefillWithRaggedKVCacheWrapper
+
+
+def plan_paged(batch: Batch, wrapper: Paged | None = None, **options: Any) -> Paged:
+    """Plan a paged prefill wrapper, a new one unless given, for the batch."""
+    wrapper = wrapper or Paged(workspace())
+    wrapper.plan(batch.qo_indptr, *batch.pages.table, *SIZES, PAGE, **{**FP32, **options})
+    return wrapper
+
+
+def plan_ragged(batch: Batch, wrapper: Ragged | None = None, **options: Any) -> Ragged:
+    """Plan a ragged prefill wrapper, a new one unless given, for the batch."""
+    wrapper = wrapper or Ragged(workspace())
+    wrapper.plan(batch.qo_indptr, batch.kv_indptr, *SIZES, **{**FP32, **options})
+    return wrapper
+
+
+def dense(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """All keys and all values, one request after another."""
+    return torch.cat(batch.k), torch.cat(batch.v)
+
+
+def mixed() -> Batch:
+    """Four requests: more keys than queries, an empty one, keys alone, and more queries than keys."""
+    return Batch([3, 0, 0, 5], [9, 0, 6, 4])

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.rocade.paged import int32
 
 from rocade import _checks
 from rocade._problem import Level
-from tests.rocade.paged import int32
 
 CPU = torch.device("cpu")
 GOOD = ([0, 2, 2, 3], [4, 0, 7], [4, 0, 1])
@@ -169,7 +169,7 @@ def test_nesting() -> None:
     _checks.nested((level([0, 4]), level([0, 2, 4]), level([0, 1, 2, 4])), ("a", "b", "c"))
     with pytest.raises(ValueError, match=r"^a\[1\]: got 1, expected a boundary"):
         _checks.nested((level([0, 1, 4]), level([0, 2, 4])), ("a", "b"))
-    with pytest.raises(ValueError, match="^a: got 3 rows, expected 4"):
+    with pytest.raises(ValueError, match=r"^a: got 3 rows, expected 4"):
         _checks.nested((level([0, 3]), level([0, 2, 4])), ("a", "b"))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.rocade.batches import SIZES, Batch, workspace
 
 import arch_caps
 import rocade
 from arch_caps import ArchCapabilityError, Op, Reason, Request
 from rocade import _device, _dispatch, _request
-from tests.rocade.batches import SIZES, Batch, workspace
 
 CPU = torch.device("cpu")
 
@@ -53,10 +53,10 @@ def test_an_unknown_name_is_refused_by_every_wrapper(name: str) -> None:
         rocade.BatchPrefillWithPagedKVCacheWrapper,
         rocade.BatchPrefillWithRaggedKVCacheWrapper,
     ):
-        with pytest.raises(ValueError, match="^backend: got"):
+        with pytest.raises(ValueError, match=r"^backend: got"):
             make(workspace(), backend=name)
     q = torch.randn(1, 2, 16)
-    with pytest.raises(ValueError, match="^backend: got"):
+    with pytest.raises(ValueError, match=r"^backend: got"):
         rocade.single_prefill_with_kv_cache(q, q, q, backend=name)
 
 
@@ -150,7 +150,7 @@ def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _dispatch.verdicts(request_for(), "meta")[-1].backend == "torch"
 
     class Properties:
-        gcnArchName = "gfx942:sramecc+:xnack-"
+        gcnArchName = "gfx942:sramecc+:xnack-"  # noqa: N815 -- torch's name
         major, minor = 9, 0
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)

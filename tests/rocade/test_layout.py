@@ -52,7 +52,7 @@ def test_dense_hnd_becomes_nhd() -> None:
 
 @pytest.mark.parametrize("layout", ["nhd", "", None, 0])
 def test_other_layout_names_are_refused(layout: object) -> None:
-    with pytest.raises(ValueError, match="kv_layout: got .*expected 'NHD' or 'HND'"):
+    with pytest.raises(ValueError, match=r"kv_layout: got .*expected 'NHD' or 'HND'"):
         _layout.kv_layout(layout)
 
 
@@ -69,7 +69,7 @@ def test_other_layout_names_are_refused(layout: object) -> None:
     ],
 )
 def test_what_is_no_cache_is_refused(cache: object) -> None:
-    with pytest.raises(ValueError, match="^paged_kv_cache"):
+    with pytest.raises(ValueError, match=r"^paged_kv_cache"):
         _layout.paged(cache, Layout.NHD)  # type: ignore[arg-type]
 
 
@@ -113,5 +113,5 @@ def test_dense_rows_beyond_the_plan_are_welcome_and_missing_ones_refused() -> No
     request = request_for(page_size=0)
     kv = KV(torch.empty(5, H, D), torch.empty(5, H, D))
     _layout.check_dense(kv, request, 4, CPU)
-    with pytest.raises(ValueError, match="^k: got 5 rows, expected at least 6"):
+    with pytest.raises(ValueError, match=r"^k: got 5 rows, expected at least 6"):
         _layout.check_dense(kv, request, 6, CPU)

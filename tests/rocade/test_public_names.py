@@ -64,10 +64,13 @@ def test_every_public_module_has_an_all_that_holds() -> None:
 
 def test_import_leaves_the_heavy_things_alone() -> None:
     """No compiler front end, no numpy of ours, no backend before it is needed."""
-    code = (
-        "import sys, torch; before = set(sys.modules); import rocade; new = set(sys.modules) - before;"
-        "heavy = [m for m in new if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy', 'rocade.backends.'))];"
-        "print(*[m for m in heavy if m != 'rocade.backends._base'])"
-    )
+    code = """if True:
+        import sys, torch
+        before = set(sys.modules)
+        import rocade
+        new = set(sys.modules) - before - {"rocade.backends._base"}
+        heavy = ("torch._dynamo", "torch._inductor", "sympy", "rocade.backends.")
+        print(*(name for name in new if name.startswith(heavy)))
+    """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

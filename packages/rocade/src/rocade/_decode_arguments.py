@@ -99,6 +99,8 @@ def _fits(order: tuple[str, ...], tail: Sequence[Any]) -> bool:
 
 
 def _takes(name: str, value: object) -> bool:
+    if name == "pos_encoding_mode":
+        return isinstance(value, str)
     if value is None:
         return name not in ("non_blocking", "disable_split_kv", "q_len_per_req", "window_left")
     if name.endswith("data_type"):
@@ -107,4 +109,4 @@ def _takes(name: str, value: object) -> bool:
         return isinstance(value, torch.Tensor)
     if name in ("non_blocking", "disable_split_kv"):
         return isinstance(value, bool)
-    return not isinstance(value, (str, torch.dtype, bool)) or name == "pos_encoding_mode"
+    return not isinstance(value, (str, torch.dtype, bool))

@@ -312,10 +312,9 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
 
     def _check_lengths(self, given: Mapping[str, Any], pages: _checks.Pages, q_len: int) -> None:
         """A request must hold its own query tokens already, unless it is empty padding."""
-        if self._max_seq_len is not None and pages.max_kv_len > self._max_seq_len:
-            raise invalid(
-                "indptr", f"a request of {pages.max_kv_len} tokens", f"max_seq_len ({self._max_seq_len})"
-            )
+        longest, bound = pages.max_kv_len, self._max_seq_len
+        if bound is not None and longest > bound:
+            raise invalid("indptr", f"a request of {longest} tokens", f"at most {bound}, max_seq_len")
         if given["seq_lens"] is not None:
             _checks.lengths_match("seq_lens", given["seq_lens"], pages.kv_len)
         if q_len > 1:
