@@ -37,6 +37,7 @@ _DENSE: Axes = {
     "scales": ("default", "sm", "qkv"),
     "storage": ("contiguous", "permuted", "padded"),
     "return_lse": (True, False),
+    "rope": ((1.0, 1e4), (2.0, 5e5)),  # given, and without effect, for the other encodings too
     "poison": ("nan", "huge"),
     "rerun": (False, True),
 }
@@ -44,6 +45,7 @@ _BATCH: Axes = {
     "plan_arrays": ("plain", "offset", "long", "strided", "all"),
     "buffers": (False, True),
     "entry": ("plain", "graph"),
+    "split": ("auto", "fixed", "off"),
 }
 _PAGED: Axes = {"page_size": PAGE_SIZES, "cache": ("tuple", "5d")}
 _EXTRA: Axes = {
@@ -56,6 +58,7 @@ _EXTRA: Axes = {
     ),
     "pos_encoding": (PosEncoding.ROPE_LLAMA,),
 }
+_MIXED = (DTypes(BF16, BF16, FP32), DTypes(FP32, BF16, FP32))  # single decode has no argument for them
 
 
 def _without(axes: Axes, *names: str) -> Axes:
@@ -88,10 +91,14 @@ CORE: dict[Op, Axes] = {
         "mask": ("none", "causal"),
         "head_dims": SQUARE,
         "levels": (1, 2, 3, 4),
+        "partial": (False, True),
         "lengths": lengths.names("cascade"),
     },
 }
-EXTRA: dict[Op, Axes] = dict.fromkeys(CORE, _EXTRA)
+EXTRA: dict[Op, Axes] = {
+    op: _EXTRA if op is Op.SINGLE_DECODE else {**_EXTRA, "dtypes": (*_EXTRA["dtypes"], *_MIXED)}
+    for op in CORE
+}
 
 _STATES: Axes = {
     "dtype": FLOATS,

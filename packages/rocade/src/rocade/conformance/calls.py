@@ -85,11 +85,16 @@ def _scales(inputs: AttentionInputs) -> Kwargs:
 def _run_kwargs(case: AttentionCase, inputs: AttentionInputs, buffers: Buffers) -> Kwargs:
     kwargs = {**_scales(inputs), "return_lse": case.return_lse}
     kwargs |= {name: t for name, t in buffers._asdict().items() if t is not None}
+    if inputs.partial is not None:
+        kwargs["partial_state"] = inputs.partial
     return kwargs
 
 
-def _plan_dtypes(case: AttentionCase) -> Kwargs:
+def _plan_kwargs(case: AttentionCase) -> Kwargs:
+    """Dtypes, and how the keys may be split."""
     kwargs: Kwargs = {"q_data_type": _dtype(case, "q")}
+    if case.split != "auto":
+        kwargs |= {"fixed_split_size": case.split_pages, "disable_split_kv": case.split == "off"}
     if case.dtypes.kv is not case.dtypes.q or case.index % 2:
         kwargs["kv_data_type"] = _dtype(case, "kv")
     if case.dtypes.o is not case.dtypes.q:
@@ -121,6 +126,8 @@ def single_prefill(case: AttentionCase, inputs: AttentionInputs, backend: str, _
         kwargs["custom_mask"] = inputs.masks[0].to(inputs.q.device)
     if inputs.scales.q is not None and inputs.scales.sm is not None:
         kwargs["sm_scale"] = inputs.scales.sm * inputs.scales.q
+    if case.dtypes.o is not case.dtypes.q:
+        kwargs["o_dtype"] = memory.TORCH_DTYPES[case.dtypes.o]
     scales = _scales(inputs)
     scales.pop("q_scale", None)
     return api.single_prefill_with_kv_cache(
@@ -188,10 +195,9 @@ def batch_prefill_paged(
         head_dim_vo=case.head_dims[1],
         **_masks(case, inputs),
         **_shape(case, inputs),
-        **_plan_dtypes(case),
+        **_plan_kwargs(case),
     )
-    partial = {} if inputs.partial is None else {"partial_state": inputs.partial}
-    return wrapper.run(inputs.q, inputs.pool.cache, **partial, **_run_kwargs(case, inputs, buffers))
+    return wrapper.run(inputs.q, inputs.pool.cache, **_run_kwargs(case, inputs, buffers))
 
 
 def batch_prefill_ragged(
@@ -214,7 +220,7 @@ def batch_prefill_ragged(
         head_dim_vo=case.head_dims[1],
         **_masks(case, inputs),
         **_shape(case, inputs),
-        **_plan_dtypes(case),
+        **_plan_kwargs(case),
     )
     return wrapper.run(
         inputs.q, inputs.pool.k.given, inputs.pool.v.given, **_run_kwargs(case, inputs, buffers)
@@ -237,7 +243,7 @@ def batch_decode(case: AttentionCase, inputs: AttentionInputs, backend: str, buf
         case.page_size,
         q_len_per_req=case.q_len,
         **_shape(case, inputs),
-        **_plan_dtypes(case),
+        **_plan_kwargs(case),
     )
     return wrapper.run(inputs.q, inputs.pool.cache, **_run_kwargs(case, inputs, buffers))
 
@@ -267,7 +273,7 @@ def multi_level_cascade(
         case.page_size,
         causal=case.mask == "causal",
         **_shape(case, inputs),
-        **_plan_dtypes(case),
+        **_plan_kwargs(case),
     )
     return wrapper.run(inputs.q, inputs.pool.cache, **_run_kwargs(case, inputs, buffers))
 

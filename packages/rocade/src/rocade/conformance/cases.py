@@ -45,6 +45,7 @@ class AttentionCase:
         "plain"  # "offset": indptr[0] > 0; "long": indices too long; "strided"; "all": all of it
     )
     levels: int = 1
+    split: str = "auto"  # "fixed": fixed_split_size; "off": disable_split_kv
     entry: str = "plain"  # "graph": persistent buffers; "legacy": begin_forward and forward
     return_lse: bool = True
     buffers: bool = False  # out= and lse= given
@@ -56,6 +57,11 @@ class AttentionCase:
     def qo_heads(self) -> int:
         """Query heads."""
         return self.group_size * self.kv_heads
+
+    @property
+    def split_pages(self) -> int | None:
+        """`fixed_split_size`, which counts pages, or tokens where there are none."""
+        return None if self.split != "fixed" else 2 if self.page_size else 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

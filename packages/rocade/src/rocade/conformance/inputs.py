@@ -248,9 +248,10 @@ def reference(case: AttentionCase, inputs: AttentionInputs) -> oracle.Reference 
     shape = rules(case, inputs.scales)
     q = inputs.q.cpu()
     if case.op is Op.CASCADE:
-        return oracle.cascade(q, per_level, shape)
-    last = per_level[-1]
-    ref = oracle.batch(q, last.qo_indptr, last.keys, last.values, shape, inputs.masks)
+        ref = oracle.cascade(q, per_level, shape)
+    else:
+        last = per_level[-1]
+        ref = oracle.batch(q, last.qo_indptr, last.keys, last.values, shape, inputs.masks)
     return ref if inputs.partial is None else _merged(ref, inputs.partial)
 
 

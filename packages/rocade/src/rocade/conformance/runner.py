@@ -74,6 +74,8 @@ def request_of(case: Case) -> Request:
         max_qo_len=max(lens[-1].qo, default=0),
         max_kv_len=sum(max(level.kv, default=0) for level in lens),
         graph=case.entry == "graph",
+        fixed_split_size=(case.split_pages or 0) * max(case.page_size, 1) or None,
+        disable_split_kv=case.split == "off",
     )
 
 
