@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import rocade
 import torch
+from tests.rocade.paged import BACKENDS, assert_matches, indptr, int32, put, rand, workspace
+
+import rocade
 from rocade import cascade
 from rocade.conformance import oracle
-
-from tests.rocade.paged import BACKENDS, assert_matches, indptr, int32, put, rand, workspace
 
 DTYPES = [torch.float32, torch.bfloat16]
 pytestmark = [
