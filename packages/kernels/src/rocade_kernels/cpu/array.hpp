@@ -52,6 +52,13 @@ public:
       memset(static_cast<void*>(data_), 0, static_cast<size_t>(size) * sizeof(T));
     return true;
   }
+  void swap(Array& other) {
+    Array kept;
+    memcpy(static_cast<void*>(&kept), this, sizeof *this);
+    memcpy(static_cast<void*>(this), &other, sizeof *this);
+    memcpy(static_cast<void*>(&other), &kept, sizeof *this);
+    memset(static_cast<void*>(&kept), 0, sizeof kept);
+  }
   void push(const T& value) {
     if (size_ == capacity_ && !reserve(capacity_ < 16 ? 16 : 2 * capacity_))
       return;

@@ -9,6 +9,8 @@
 namespace rk::RK_ISA_NAMESPACE {
 namespace {
 
+int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
 template <class T> void attend_as(const Run& run, const Item& item, void* scratch) {
   if (run.plan->units[item.unit].packed != 0)
     PackedAttention<T>(run, item, scratch).attend();
@@ -41,14 +43,12 @@ uint32_t largest(const int32_t* values, int64_t count) {
   return best;
 }
 
-int64_t scratch_bytes(const rk_plan& plan) {
-  int64_t most = plan.shape.dim_vo * static_cast<int64_t>(sizeof(float));
-  for (const Unit& unit : plan.units) {
-    const int64_t m = (unit.row_end - unit.row_begin) * plan.shape.group;
-    const int64_t bytes = unit.packed != 0 ? PackedScratch(plan.shape, m, nullptr).bytes
-                                           : RowScratch(plan.shape, m, unit.heads, nullptr).bytes;
-    most = bytes > most ? bytes : most;
-  }
+int64_t scratch_bytes(const Shape& shape, int64_t rows_in_place, int64_t rows_packed) {
+  int64_t most = shape.dim_vo * static_cast<int64_t>(sizeof(float)); // a merge needs one row
+  if (rows_in_place > 0)
+    most = larger(most, RowScratch(shape, rows_in_place * shape.group, shape.kv_heads, nullptr).bytes);
+  if (rows_packed > 0)
+    most = larger(most, PackedScratch(shape, rows_packed * shape.group, nullptr).bytes);
   return most;
 }
 

@@ -87,7 +87,8 @@ struct Kernels {
   void (*merge)(const rk_merge_args&, int64_t begin, int64_t end);
   void (*merge_pair)(const rk_merge_pair_args&, int64_t begin, int64_t end);
   uint32_t (*largest)(const int32_t* values, int64_t count); // as unsigned, so that negative values win
-  int64_t (*scratch_bytes)(const rk_plan&);
+  // For units of at most so many rows; 0: none of that kind.
+  int64_t (*scratch_bytes)(const Shape&, int64_t rows_in_place, int64_t rows_packed);
 };
 
 // Instruction sets that this CPU can run, worst first.

@@ -16,6 +16,9 @@ constexpr int64_t kPackedRows = 48;
 constexpr int64_t kMaxPackedRows = 192;
 // Items a thread gets at least when the work allows: its share of waiting at the end is then small.
 constexpr int64_t kItemsPerThread = 6;
+// An item that costs less (nanoseconds) is not worth cutting: waking a thread takes as long.
+constexpr double kMinItemCost = 10000.0;
+constexpr int64_t kMaxUnits = 1 << 24;
 // A piece of a split range has at least this many keys, and whole steps of this many.
 constexpr int32_t kMinSplit = 256;
 constexpr int32_t kSplitStep = 128;
@@ -35,16 +38,21 @@ public:
     decide_sharing();
     list_units();
     split_units();
-    assign_partial_rows();
+    if (plan_.units.size() > kMaxUnits)
+      return RK_TOO_LONG;
+    if (num_shared_ > 0 || split_ || rows_covered_ != plan_.shape.rows)
+      assign_partial_rows();
     order_units();
     list_items();
     list_merges();
-    const bool failed = drafts_.failed() || costs_.failed() || plan_.units.failed() || plan_.items.failed() ||
-                        plan_.merges.failed() || plan_.parts.failed() || plan_.slopes.failed() ||
-                        plan_.levels.failed();
+    const bool failed = plan_.units.failed() || costs_.failed() || order_.failed() || pieces_.failed() ||
+                        plan_.items.failed() || plan_.merges.failed() || plan_.parts.failed() ||
+                        plan_.slopes.failed() || plan_.levels.failed();
     return failed ? RK_NO_MEMORY : RK_OK;
   }
 
+  // Of any unit in place (0) or packed (1).
+  int64_t most_rows(int kind) const { return most_rows_[kind]; }
   int64_t shared_nodes() const { return num_shared_; }
 
 private:
@@ -57,7 +65,6 @@ private:
   }
 
   // ---- sharing
-  // ----------------------------------------------------------------------------------------------------
 
   // A node is shared when its rows together cost less than its leaves one by one, the merge included.
   // Batch-invariant plans never share: the choice depends on the batch.
@@ -102,7 +109,6 @@ private:
   }
 
   // ---- units
-  // ------------------------------------------------------------------------------------------------------
 
   // All rows of a request when it is short; otherwise blocks of nearly equal size.
   int64_t rows_per_unit(int64_t rows) const {
@@ -116,7 +122,7 @@ private:
   }
 
   void list_units() {
-    drafts_.reserve(plan_.nodes.size() - first_leaf_);
+    plan_.units.reserve(plan_.nodes.size() - first_leaf_);
     costs_.reserve(plan_.nodes.size() - first_leaf_);
     for (int64_t n = 0; n < first_leaf_; ++n)
       if (shared_[n])
@@ -152,66 +158,92 @@ private:
 
   // Keys that mask and window hide from every row of the block are left out.
   void add_unit(int64_t n, int32_t row, int32_t row_end, int32_t key_begin, int32_t key_end) {
-    int64_t first = INT32_MAX, last = INT32_MIN;
     if (plan_.shape.window_left >= 0 || plan_.shape.mask == RK_MASK_CAUSAL)
-      for (int32_t r = row; r < row_end; ++r) {
-        first = plan_.row_position[r] < first ? plan_.row_position[r] : first;
-        last = plan_.row_position[r] > last ? plan_.row_position[r] : last;
-      }
-    if (plan_.shape.window_left >= 0 && first - plan_.shape.window_left > key_begin)
-      key_begin = first - plan_.shape.window_left < key_end
-                      ? static_cast<int32_t>(first - plan_.shape.window_left)
-                      : key_end;
-    if (plan_.shape.mask == RK_MASK_CAUSAL && last + 1 < key_end)
-      key_end = static_cast<int32_t>(last + 1);
+      cut_to_visible(row, row_end, key_begin, key_end);
     if (key_begin >= key_end)
       return;
     const bool pack = packed(row_end - row);
-    const double heads = static_cast<double>(plan_.shape.kv_heads);
-    const double a_key = cost_.key(row_end - row, pack, false) * heads;
-    drafts_.push({row, row_end, key_begin, key_end, static_cast<int32_t>(n),
-                  static_cast<int32_t>(plan_.shape.kv_heads), pack, 0, -1});
-    costs_.push(a_key * (key_end - key_begin));
-    total_ += costs_[costs_.size() - 1];
+    const int32_t heads = pack ? 1 : static_cast<int32_t>(plan_.shape.kv_heads);
+    const double cost = key_cost(row_end - row, pack) * heads * (key_end - key_begin);
+    plan_.units.push({row, row_end, key_begin, key_end, static_cast<int32_t>(n), heads, pack, 0, -1});
+    costs_.push(cost);
+    total_ += pack ? cost * static_cast<double>(plan_.shape.kv_heads) : cost;
+    dearest_ = cost > dearest_ ? cost : dearest_;
+    rows_covered_ += row_end - row;
+    most_rows_[pack] = row_end - row > most_rows_[pack] ? row_end - row : most_rows_[pack];
+  }
+
+  void cut_to_visible(int32_t row, int32_t row_end, int32_t& key_begin, int32_t& key_end) const {
+    int64_t first = INT32_MAX, last = INT32_MIN;
+    for (int32_t r = row; r < row_end; ++r) {
+      first = plan_.row_position[r] < first ? plan_.row_position[r] : first;
+      last = plan_.row_position[r] > last ? plan_.row_position[r] : last;
+    }
+    if (plan_.shape.window_left >= 0 && first - plan_.shape.window_left > key_begin)
+      key_begin = static_cast<int32_t>(
+          first - plan_.shape.window_left < key_end ? first - plan_.shape.window_left : key_end);
+    if (plan_.shape.mask == RK_MASK_CAUSAL && last + 1 < key_end)
+      key_end = static_cast<int32_t>(last + 1);
+  }
+
+  // One key of one KV head; the last answer is kept, since most units have the same number of rows.
+  double key_cost(int32_t rows, bool pack) {
+    if (rows != asked_rows_) {
+      asked_rows_ = rows;
+      asked_cost_ = cost_.key(rows, pack, false);
+    }
+    return asked_cost_;
   }
 
   // ---- splits
-  // -----------------------------------------------------------------------------------------------------
 
-  // Long ranges are cut so that no piece costs more than a thread's share over kItemsPerThread. Packed units
-  // are first divided by KV head, which needs no merge.
+  // Items are cut until none costs more than a thread's share over kItemsPerThread: by KV head, which needs
+  // no merge and changes no bit, and by keys where the caller leaves that to the planner.
   void split_units() {
     const int64_t threads = args_.threads < 1 ? 1 : args_.threads;
-    const double most = threads == 1 ? total_ : total_ / static_cast<double>(threads * kItemsPerThread);
-    plan_.units.reserve(drafts_.size() + threads * kItemsPerThread);
-    unit_costs_.reserve(drafts_.size() + threads * kItemsPerThread);
-    for (int64_t i = 0; i < drafts_.size(); ++i) {
-      Unit unit = drafts_[i];
-      double cost = costs_[i];
-      if (unit.packed)
-        unit.heads = 1, cost /= static_cast<double>(plan_.shape.kv_heads);
-      split_unit(unit, cost, most);
-    }
+    const double share = total_ / static_cast<double>(threads * kItemsPerThread);
+    const double most = threads == 1 ? dearest_ : share > kMinItemCost ? share : kMinItemCost;
+    if (args_.fixed_split_size == 0 && dearest_ <= most)
+      return;
+    Array<Unit> whole;
+    Array<double> whole_costs;
+    whole.swap(plan_.units);
+    whole_costs.swap(costs_);
+    plan_.units.reserve(whole.size() + threads * kItemsPerThread);
+    costs_.reserve(whole.size() + threads * kItemsPerThread);
+    for (int64_t i = 0; i < whole.size() && plan_.units.size() <= kMaxUnits; ++i)
+      split_unit(whole[i], whole_costs[i], most);
+    split_ = plan_.units.size() != whole.size();
   }
 
   void split_unit(Unit unit, double cost, double most) {
     const int32_t keys = unit.key_end - unit.key_begin;
-    int32_t step = keys;
+    const double wanted = cost / most;
+    int64_t step = keys;
     if (args_.fixed_split_size > 0)
-      step = args_.fixed_split_size < keys ? static_cast<int32_t>(args_.fixed_split_size) : keys;
-    else if (args_.disable_split == 0 && cost > most && keys >= 2 * kMinSplit)
-      step = split_step(keys, cost / most);
-    int32_t begin = unit.key_begin;
-    const int32_t end = unit.key_end;
-    while (begin < end) {
-      // Fixed splits lie on multiples of their size in the sequence, whatever the window leaves of it.
-      const int64_t next =
-          args_.fixed_split_size > 0 ? (begin / int64_t{step} + 1) * step : int64_t{begin} + step;
-      unit.key_begin = begin;
+      step = args_.fixed_split_size;
+    else if (args_.disable_split == 0 && wanted > 1.0 && keys >= 2 * kMinSplit)
+      step = split_step(keys, wanted);
+    const double left = wanted * static_cast<double>(step) / keys; // pieces still wanted of each piece
+    if (left > 1.0 && unit.heads > 1) {
+      const int32_t pieces = left < unit.heads ? static_cast<int32_t>(left) + 1 : unit.heads;
+      cost /= unit.heads;
+      unit.heads = (unit.heads + pieces - 1) / pieces;
+      cost *= unit.heads;
+    }
+    push_pieces(unit, cost, step);
+  }
+
+  // Fixed splits lie on multiples of their size in the sequence, whatever the window leaves of it.
+  void push_pieces(Unit unit, double cost, int64_t step) {
+    const int64_t origin = args_.fixed_split_size > 0 ? 0 : unit.key_begin;
+    const int32_t keys = unit.key_end - unit.key_begin, end = unit.key_end;
+    while (unit.key_begin < end && plan_.units.size() <= kMaxUnits) {
+      const int64_t next = origin + ((unit.key_begin - origin) / step + 1) * step;
       unit.key_end = next < end ? static_cast<int32_t>(next) : end;
       plan_.units.push(unit);
-      unit_costs_.push(cost * (unit.key_end - unit.key_begin) / keys);
-      begin = unit.key_end;
+      costs_.push(cost * (unit.key_end - unit.key_begin) / keys);
+      unit.key_begin = unit.key_end;
     }
   }
 
@@ -225,7 +257,6 @@ private:
   }
 
   // ---- partial rows and merges
-  // ------------------------------------------------------------------------------------
 
   // A unit writes the result itself when no other unit has any of its rows.
   void assign_partial_rows() {
@@ -249,18 +280,16 @@ private:
   // Rows that no unit finishes, each with its partial rows in the order of the work list before it was
   // sorted: shared nodes first, then ascending pieces. The order is fixed, so the sums are.
   void list_merges() {
-    if (pieces_.failed())
-      return;
-    Array<int32_t> slot;
-    slot.resize_zeroed(plan_.shape.rows + 1);
-    if (slot.failed() || !plan_.parts.resize(plan_.partial_rows))
-      return;
+    Array<int32_t> slot; // where the row's next partial row goes
     Array<uint8_t> finished;
-    if (!finished.resize_zeroed(plan_.shape.rows))
+    if (pieces_.size() == 0)
+      return;
+    if (!slot.resize(plan_.shape.rows) || !finished.resize_zeroed(plan_.shape.rows) ||
+        !plan_.parts.resize(plan_.partial_rows))
       return;
     for (const Unit& unit : plan_.units)
-      for (int32_t row = unit.row_begin; row < unit.row_end; ++row)
-        finished[row] = unit.part < 0;
+      if (unit.part < 0)
+        memset(finished.data() + unit.row_begin, 1, static_cast<size_t>(unit.row_end - unit.row_begin));
     int32_t at = 0;
     for (int32_t row = 0; row < plan_.shape.rows; ++row) {
       slot[row] = at;
@@ -269,47 +298,43 @@ private:
       plan_.merges.push({row, at, at + pieces_[row]});
       at += pieces_[row];
     }
-    if (plan_.partial_rows > 0)
-      fill_parts(slot);
-  }
-
-  void fill_parts(Array<int32_t>& slot) {
-    for (int64_t i = 0; i < order_.size(); ++i) {
-      const Unit& unit = plan_.units[order_[i]];
-      if (unit.part < 0)
-        continue;
-      for (int32_t row = unit.row_begin; row < unit.row_end; ++row)
+    for (int64_t i = 0; i < plan_.units.size(); ++i) {
+      const Unit& unit = plan_.units[order_.size() > 0 ? order_[i] : i];
+      for (int32_t row = unit.row_begin; unit.part >= 0 && row < unit.row_end; ++row)
         plan_.parts[slot[row]++] = unit.part + row - unit.row_begin;
     }
   }
 
   // ---- order
-  // ------------------------------------------------------------------------------------------------------
 
   static int cost_class(double cost) {
-    const int exponent = cost < 1.0 ? 0 : __builtin_ilogb(cost);
-    return exponent >= kCostClasses ? kCostClasses - 1 : exponent;
+    uint64_t bits;
+    memcpy(&bits, &cost, sizeof bits);
+    const int exponent = static_cast<int>(bits >> 52) - 1023; // costs are positive
+    return exponent < 0 ? 0 : exponent >= kCostClasses ? kCostClasses - 1 : exponent;
   }
 
-  // Dearest class first, so that threads end together; within a class the order stays. Remembers the old
-  // order.
+  // Dearest class first, so that threads end together; within a class the order stays. Remembers where each
+  // unit went, unless all stay.
   void order_units() {
     const int64_t n = plan_.units.size();
     int64_t begin[kCostClasses + 1] = {};
-    for (const double cost : unit_costs_)
+    for (const double cost : costs_)
       ++begin[kCostClasses - cost_class(cost)];
+    for (int c = 0; c <= kCostClasses; ++c)
+      if (begin[c] == n)
+        return;
     for (int c = 0; c < kCostClasses; ++c)
       begin[c + 1] += begin[c];
     Array<Unit> sorted;
     if (!sorted.resize(n) || !order_.resize(n))
       return;
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t to = begin[kCostClasses - 1 - cost_class(unit_costs_[i])]++;
+      const int64_t to = begin[kCostClasses - 1 - cost_class(costs_[i])]++;
       sorted[to] = plan_.units[i];
       order_[i] = static_cast<int32_t>(to);
     }
-    if (n > 0)
-      memcpy(plan_.units.data(), sorted.data(), static_cast<size_t>(n) * sizeof(Unit));
+    sorted.swap(plan_.units);
   }
 
   void list_items() {
@@ -325,13 +350,16 @@ private:
   int64_t first_leaf_;
   bool fixed_;
   int64_t num_shared_ = 0;
-  double total_ = 0;
-  Array<uint8_t> shared_;    // by node
-  Array<Unit> drafts_;       // units before splitting
-  Array<double> costs_;      // of drafts, nanoseconds
-  Array<double> unit_costs_; // of one item of each unit
-  Array<int32_t> pieces_;    // units a row is in
-  Array<int32_t> order_;     // where each unit went
+  bool split_ = false;       // some unit was cut by keys
+  int64_t rows_covered_ = 0; // rows of all units before they were split
+  double total_ = 0, dearest_ = 0;
+  int64_t most_rows_[2] = {0, 0};
+  int32_t asked_rows_ = -1;
+  double asked_cost_ = 0;
+  Array<uint8_t> shared_; // by node
+  Array<double> costs_;   // of one item of each unit, nanoseconds
+  Array<int32_t> pieces_; // units a row is in; empty when every row has exactly one
+  Array<int32_t> order_;  // where each unit went; empty when none moved
 };
 
 } // namespace
@@ -344,7 +372,8 @@ rk_status make_plan(const rk_plan_args& args, rk_plan& plan) {
     return bad;
   plan.shared_nodes = planner.shared_nodes();
   plan.isa = args.isa;
-  plan.scratch_bytes = isa_kernels(plan.isa).scratch_bytes(plan);
+  plan.scratch_bytes =
+      isa_kernels(plan.isa).scratch_bytes(plan.shape, planner.most_rows(0), planner.most_rows(1));
   return RK_OK;
 }
 
