@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--quick",
         action="store_true",
-        help="4 questions, 8 tokens, a third of the prompt: does it run at all?",
+        help="4 questions, 8 tokens, less than half of the prompt: does it run at all?",
     )
     return parser
 

@@ -46,11 +46,12 @@ class PagedCache:
         return sequence
 
     def extend(self, sequence: int, count: int) -> None:
-        """Make room for `count` more tokens."""
-        self._lengths[sequence] += count
-        needed = -(-self._lengths[sequence] // self.page_size) - len(self._pages[sequence])
+        """Make room for `count` more tokens; MemoryError, and no change, when the pool has none."""
+        length = self._lengths[sequence] + count
+        needed = -(-length // self.page_size) - len(self._pages[sequence])
         if needed > len(self._free):
             raise MemoryError(f"the pool has {len(self._free)} free pages, {needed} are needed")
+        self._lengths[sequence] = length
         pages = [self._free.pop() for _ in range(needed)]
         self._holders.update(pages)
         self._pages[sequence] += pages

