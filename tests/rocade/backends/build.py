@@ -1,4 +1,4 @@
-"""Builds attention calls at the level below the wrappers: a request, a problem, poisoned caches, the oracle's answer.
+"""Builds attention calls below the wrappers: a request, a problem, poisoned caches, the oracle's answer.
 
 Unused pages, slots past a request's end, and the result buffers hold NaN, so that reading one shows.
 """
@@ -206,7 +206,7 @@ def _pack(masks: list[torch.Tensor]) -> PackedMask:
             part[i // 8] |= int(bit) << (i % 8)
         parts.append(list(part))
     starts = torch.tensor([0, *(len(p) for p in parts)]).cumsum(0)
-    return PackedMask(torch.tensor(sum(parts, []), dtype=torch.uint8), starts)
+    return PackedMask(torch.tensor([b for part in parts for b in part], dtype=torch.uint8), starts)
 
 
 def _reference(
