@@ -42,12 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", choices=_DTYPES, default="fp32", help="of attention and KV cache; the model stays fp32")
     add("--backend", default="auto", help="rocade's backend (default: %(default)s)")
     add("--model", type=Path, help="a GGUF file of this model that is already here")
-    add(
-        "--cache-dir",
-        type=Path,
-        default=_download.CACHE,
-        help="where the model is kept (default: %(default)s)",
-    )
+    add("--cache-dir", type=Path, help="where the model is kept (default: demo/ in rocade's cache folder)")
     add(
         "--quick",
         action="store_true",

