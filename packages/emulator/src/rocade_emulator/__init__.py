@@ -1,6 +1,6 @@
 """Placeholder of the instruction-level GPU emulator. It has no code yet and emulates nothing.
 
-The distribution exists so that its name, its place in the workspace and the `rocade[emulator]` extra are settled.
+It exists so that the name, the place in the workspace and the `rocade[emulator]` extra are settled.
 """
 
 from rocade_emulator._version import __version__
