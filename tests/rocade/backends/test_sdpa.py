@@ -1,4 +1,4 @@
-"""The guarded fused CPU operator: its traps and shapes, and that causal is bottom-right however it is split."""
+"""The guarded fused CPU operator: its traps, its shapes, and bottom-right causal however it is split."""
 
 from __future__ import annotations
 
