@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import LevelArrays, NativePlan, PlanArgs
 
@@ -92,7 +93,9 @@ def packed_masks(case: Case) -> tuple[np.ndarray, np.ndarray]:
 def make_plan(case: Case) -> NativePlan:
     """Plan a case with its options (threads, isa, share, ...)."""
     levels = [
-        LevelArrays(x.qo_indptr.ctypes.data, x.kv_indptr.ctypes.data, x.kv_len.ctypes.data, len(x.kv_len), x.page_size)
+        LevelArrays(
+            x.qo_indptr.ctypes.data, x.kv_indptr.ctypes.data, x.kv_len.ctypes.data, len(x.kv_len), x.page_size
+        )
         for x in case.levels
     ]
     mask, indptr = _abi.MASK_CAUSAL if case.causal else _abi.MASK_NONE, None
@@ -229,7 +232,9 @@ def softmax_sum(s: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
     return p @ v / p.sum(), (top + math.log(p.sum())) / math.log(2)
 
 
-def merge(out: np.ndarray, lse: np.ndarray, other: np.ndarray, other_lse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def merge(
+    out: np.ndarray, lse: np.ndarray, other: np.ndarray, other_lse: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Two states into one, fp64; -inf is the identity."""
     both = np.logaddexp2(lse, other_lse.astype(np.float64))
     safe = np.where(np.isneginf(both), 0, both)
@@ -252,7 +257,13 @@ def indptr(lengths: list[int], first: int = 0) -> np.ndarray:
 
 
 def paged_level(
-    rng: np.random.Generator, qo: list[int], kv: list[int], heads: int, dims: tuple[int, int], page: int, dtype: str
+    rng: np.random.Generator,
+    qo: list[int],
+    kv: list[int],
+    heads: int,
+    dims: tuple[int, int],
+    page: int,
+    dtype: str,
 ) -> Level:
     """Shuffled pages, unused ones between them, NaN in every slot that no request uses, indptr from above 0."""
     pages = [-(-n // page) for n in kv]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
 from rocade_kernels import _native, checks
 from rocade_kernels.checks import Fault
 
@@ -112,7 +113,11 @@ def test_native_equals_python_on_random_damage(monkeypatch: pytest.MonkeyPatch) 
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(300):
-        t = table([int(n) for n in rng.integers(0, 90, rng.integers(0, 9))], int(rng.integers(1, 9)), int(rng.integers(0, 4)))
+        t = table(
+            [int(n) for n in rng.integers(0, 90, rng.integers(0, 9))],
+            int(rng.integers(1, 9)),
+            int(rng.integers(0, 4)),
+        )
         for array in t[:3]:
             if array.size and rng.random() < 0.3:
                 array[rng.integers(array.size)] = rng.integers(-3, 60)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rocade_kernels.cpu_plans import ALWAYS_SHARE, NEVER_SHARE, isa_names
-
 from tests.kernels import cases
 from tests.kernels.cases import Case
+
+from rocade_kernels.cpu_plans import ALWAYS_SHARE, NEVER_SHARE, isa_names
 
 # Relative to the largest output: storage rounding, with room for fp32 sums.
 OUT_ERROR = {"fp32": 3e-6, "fp16": 1e-3, "bf16": 8e-3}
@@ -66,11 +66,16 @@ def test_storage_and_instruction_sets(isa: int, dtype: str, lengths: tuple[list[
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize(
-    ("dim", "group", "page"), [(8, 1, 1), (32, 2, 3), (40, 3, 16), (80, 5, 64), (96, 7, 1), (128, 8, 16), (192, 1, 3), (256, 16, 16)]
+    ("dim", "group", "page"),
+    [(8, 1, 1), (32, 2, 3), (40, 3, 16), (80, 5, 64), (96, 7, 1), (128, 8, 16), (192, 1, 3), (256, 16, 16)],
 )
 def test_shapes(isa: int, dim: int, group: int, page: int) -> None:
     dims = (dim, 64 if dim > 64 else dim + 8)
-    check(paged_case(2, qo=[1, 4], kv=[30, 47], heads=(2 * group, 2), dims=dims, page=page, plan_options={"isa": isa}))
+    check(
+        paged_case(
+            2, qo=[1, 4], kv=[30, 47], heads=(2 * group, 2), dims=dims, page=page, plan_options={"isa": isa}
+        )
+    )
 
 
 MASKS: tuple[dict[str, Any], ...] = (
@@ -179,7 +184,10 @@ def test_three_levels(options: dict[str, Any], share: int, threads: int) -> None
 def test_partial_state_is_one_more_range(split: dict[str, int]) -> None:
     case = paged_case(10, qo=[2, 3], kv=[0, 40], v_scale=0.5, plan_options=split)
     rng = np.random.default_rng(11)
-    state, lse = rng.standard_normal((5, 4, 64)).astype(np.float32), rng.standard_normal((5, 4)).astype(np.float32)
+    state, lse = (
+        rng.standard_normal((5, 4, 64)).astype(np.float32),
+        rng.standard_normal((5, 4)).astype(np.float32),
+    )
     lse[1], lse[3] = -np.inf, -np.inf
     state[1] = np.nan  # weightless, so it must not matter
     case.partial = state, lse
@@ -197,10 +205,16 @@ def test_long_sequences_split_over_threads(isa: int) -> None:
 @pytest.mark.parametrize("options", [{"fixed_split_size": 48}, {"disable_split": 1}])
 @pytest.mark.parametrize("qo", [1, 30])
 def test_batch_invariance(options: dict[str, int], qo: int) -> None:
-    case = paged_case(13, qo=[qo, 2, 1], kv=[700, 90, 2000], dtype="bf16", plan_options={"threads": 4, **options})
+    case = paged_case(
+        13, qo=[qo, 2, 1], kv=[700, 90, 2000], dtype="bf16", plan_options={"threads": 4, **options}
+    )
     together, lse = cases.run(case, threads=4)
     level = case.levels[0]
-    level.qo_indptr, level.kv_indptr, level.kv_len = level.qo_indptr[:2], level.kv_indptr[:2], level.kv_len[:1]
+    level.qo_indptr, level.kv_indptr, level.kv_len = (
+        level.qo_indptr[:2],
+        level.kv_indptr[:2],
+        level.kv_len[:1],
+    )
     case.q, case.plan_options["threads"] = case.q[:qo], 1
     alone, alone_lse = cases.run(case)
     np.testing.assert_array_equal(together[:qo], alone)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import (
     ALWAYS_SHARE,
@@ -34,7 +35,9 @@ def prefix_sums(lengths: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
 
 
-def plan(levels: list[Level], *, heads: tuple[int, int] = (8, 2), dim: int = 64, **options: int) -> NativePlan:
+def plan(
+    levels: list[Level], *, heads: tuple[int, int] = (8, 2), dim: int = 64, **options: int
+) -> NativePlan:
     arrays = [(prefix_sums(x.qo), prefix_sums(x.kv), np.array(x.kv, np.int32)) for x in levels]
     native = [LevelArrays(*(a.ctypes.data for a in x), len(x[2]), 0) for x in arrays]
     args = PlanArgs(sum(levels[0].qo), *heads, dim, dim, _abi.FP32, **options)
