@@ -18,7 +18,7 @@ constexpr int64_t kMaxPackedRows = 192;
 constexpr int64_t kItemsPerThread = 6;
 // An item that costs less (nanoseconds) is not worth cutting: waking a thread takes as long.
 constexpr double kMinItemCost = 10000.0;
-constexpr int64_t kMaxUnits = 1 << 24;
+constexpr int64_t kMaxUnits = 1 << 21;
 // A piece of a split range has at least this many keys, and whole steps of this many.
 constexpr int32_t kMinSplit = 256;
 constexpr int32_t kSplitStep = 128;
