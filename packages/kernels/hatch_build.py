@@ -1,4 +1,4 @@
-"""hatch's build hook: compiles the native CPU library into the wheel, or next to the sources of an editable install."""
+"""hatch's build hook: compiles the native CPU library into the wheel, or beside the sources when editable."""
 
 from __future__ import annotations
 

@@ -128,10 +128,8 @@ def strides(x: np.ndarray, count: int) -> list[int]:
 def level_tensors(level: Level) -> bytes:
     """`rk_level_tensors` of a level."""
     k, v, pages = level.k, level.v, level.pages
-    if pages is None:
-        spans = [0, *strides(k, 2), 0, *strides(v, 2)]
-    else:
-        spans = [*strides(k, 3), *strides(v, 3)]
+    dense = pages is None
+    spans = [0, *strides(k, 2), 0, *strides(v, 2)] if dense else [*strides(k, 3), *strides(v, 3)]
     ids = (0, 0) if pages is None else (pages.ctypes.data, pages.size)
     return _abi.LEVEL_TENSORS.pack(k.ctypes.data, v.ctypes.data, *spans, k.shape[0], *ids)
 
@@ -164,7 +162,7 @@ def run(case: Case, plan: NativePlan | None = None, threads: int = 1) -> tuple[n
 
 
 def slopes(heads: int) -> np.ndarray:
-    """ALiBi slopes: 2^(-8 (h + 1) / n) for the largest power of two n, odd halves of the finer series beyond."""
+    """ALiBi slopes: 2^(-8 (h + 1) / n) for the largest power of two n, odd steps of a finer series beyond."""
     n = 2 ** int(math.log2(heads))
     return np.array(
         [2.0 ** (-8 * (h + 1) / n) if h < n else 2.0 ** (-4 * (2 * (h - n) + 1) / n) for h in range(heads)]
@@ -243,7 +241,7 @@ def merge(
     return np.where(a > 0, out * a, 0) + np.where(b > 0, other * b, 0), both
 
 
-# ---- making cases ---------------------------------------------------------------------------------------------------
+# ---- making cases
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -265,7 +263,7 @@ def paged_level(
     page: int,
     dtype: str,
 ) -> Level:
-    """Shuffled pages, unused ones between them, NaN in every slot that no request uses, indptr from above 0."""
+    """Shuffled pages, unused ones among them, NaN in every slot that no request uses, indptr from above 0."""
     pages = [-(-n // page) for n in kv]
     skipped, spare = 2, 3
     pool = sum(pages) + spare

@@ -1,4 +1,4 @@
-"""Malformed plans, tables, masks and merges under AddressSanitizer: refused or computed, never a stray access."""
+"""Malformed plans, tables, masks and merges under AddressSanitizer: refused or computed, no stray access."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The builder: one build for many processes, none left half done, and errors that say what to do.
 
-A stand-in compiler takes the place of the real one: it logs its calls, is slow if asked, and "links" by copying the
-library that is already there. The real compilers are exercised by every other test, and by the last one here.
+A stand-in compiler takes the place of the real one: it logs its calls, is slow if asked, and "links" by copying
+the library that is already there. The real compilers are exercised by every other test, and by the last one here.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_a_cache_others_can_write_to_is_refused(stand_in: Path) -> None:
     cache = Path(os.environ["ROCADE_CACHE_DIR"])
     cache.mkdir(mode=0o777)
     cache.chmod(0o777)
-    with pytest.raises(_build.BuildError, match="writable by others.*ROCADE_CACHE_DIR"):
+    with pytest.raises(_build.BuildError, match=r"writable by others.*ROCADE_CACHE_DIR"):
         _build.cached_library()
     assert calls(stand_in) == []
 
@@ -112,7 +112,7 @@ def test_a_cache_others_can_write_to_is_refused(stand_in: Path) -> None:
 def test_a_cache_that_cannot_be_made(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROCADE_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(_build.BuildError, match="cache folder .* cannot be used"):
+    with pytest.raises(_build.BuildError, match=r"cache folder .* cannot be used"):
         _build.cached_library()
 
 

@@ -1,4 +1,4 @@
-"""The native attention kernels against fp64 numpy: every storage type, instruction set, mask and way to hold keys."""
+"""The native attention kernels against fp64 numpy: every storage type, instruction set, mask and key store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The structs of cpu/rocade_cpu.h as packed bytes. Every field has 8 bytes: q for integers and addresses, d for doubles.
+"""The structs of cpu/rocade_cpu.h as packed bytes: every field has 8, q for integers and addresses, d for doubles.
 
-Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan call has microseconds to spare.
-Field names are those of the header; a test compares both.
+Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan call has few microseconds
+to spend. Fields are in the header's order; sizes are compared when the library is loaded.
 """
 
 from __future__ import annotations

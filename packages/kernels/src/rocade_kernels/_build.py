@@ -1,6 +1,6 @@
-"""Builds the native CPU library from the C++ sources in this package: into a wheel, or into a cache on demand.
+"""Builds the native CPU library from the C++ sources in this package, into a wheel or on demand into a cache.
 
-Safe under many processes: one builds, under a lock that dies with it, and a finished library appears by rename.
+Safe under many processes: one builds, under a lock that dies with it; a finished library appears by rename.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _run(command: Sequence[str]) -> None:
 def compile_library(
     target: Path, compiler: Compiler, sources: Path = SOURCES, extra: Sequence[str] = ()
 ) -> None:
-    """Compile and link to `target`, which appears complete or not at all. `extra` flags go to every command."""
+    """Compile and link to `target`, which appears whole or not at all. `extra` flags go to every command."""
     defines = [f'-DRK_SOURCE_HASH="{source_hash(sources)}"', *(["-DRK_HAVE_X86"] if is_x86() else [])]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as name:
@@ -181,7 +181,7 @@ def _explain(failures: Sequence[str]) -> str:
     tried = "\n".join(failures) or "no compiler was found"
     return (
         "rocade's native CPU library is missing and could not be built. Either install a wheel that holds it "
-        "(pip install --only-binary rocade-kernels rocade-kernels), or give it a C++20 compiler: g++ >= 12, clang++, or "
+        "(pip install --only-binary rocade-kernels rocade-kernels), or give it a C++20 compiler: g++ 12, clang++, or "
         f"pip install 'rocade-kernels[compile]' (ROCADE_CXX names one). Tried:\n{tried}"
     )
 
@@ -191,7 +191,7 @@ def check_private(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BuildError(
-            f"{folder} belongs to another user or is writable by others, so a library in it cannot be trusted; "
+            f"{folder} belongs to another user or is writable by others, so no library in it can be trusted; "
             "remove those rights or set ROCADE_CACHE_DIR to a private folder"
         )
 

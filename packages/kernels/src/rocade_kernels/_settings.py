@@ -1,4 +1,4 @@
-"""Every environment variable that rocade_kernels reads: its name, type, default and meaning. Nothing else reads one.
+"""Every environment variable that rocade_kernels reads: name, type, default, meaning. Nothing else reads one.
 
 A setting is read when it is needed, never at import.
 """
@@ -28,7 +28,7 @@ CXX = Setting(
     "ROCADE_CXX",
     str,
     "",
-    "Command of the C++20 compiler that builds the native library, or `zig` for the one in the package ziglang. "
+    "Command of the C++20 compiler that builds the native library, or `zig` for the one in package ziglang. "
     "Not set: the first of g++, clang++ and ziglang that is there and works.",
 )
 
@@ -44,8 +44,8 @@ CPU_ISA = Setting(
     "ROCADE_CPU_ISA",
     str,
     "",
-    "Instruction set of the native CPU kernels: `plain`, `avx2` or `avx512`. Read at plan. Not set: the best that "
-    "this CPU runs.",
+    "Instruction set of the native CPU kernels: `plain`, `avx2` or `avx512`. Read at plan. Not set: the "
+    "best that this CPU runs.",
 )
 
 SETTINGS = (CXX, CACHE_DIR, CPU_ISA)

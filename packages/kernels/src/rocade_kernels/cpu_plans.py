@@ -1,4 +1,4 @@
-"""Plans of the native CPU kernels: made from host addresses, run on addresses. No tensor library is needed here."""
+"""Plans of the native CPU kernels: made from host addresses, run on addresses, with no tensor library."""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from rocade_kernels import _native
-from rocade_kernels._build import BuildError
 
 from arch_caps import Reason, Request
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.cpu import _states
 from rocade.backends.cpu._plan import CpuPlan
+from rocade_kernels import _native
+from rocade_kernels._build import BuildError
 
 
 class CpuBackend:

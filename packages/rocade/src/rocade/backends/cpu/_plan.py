@@ -8,6 +8,11 @@ from __future__ import annotations
 import ctypes
 
 import torch
+
+from arch_caps import DType, MaskKind, PosEncoding, Request
+from rocade import _settings
+from rocade._plan import KV, RunArgs
+from rocade._problem import Level, Problem
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import (
     ALWAYS_SHARE,
@@ -17,11 +22,6 @@ from rocade_kernels.cpu_plans import (
     PlanArgs,
     chosen_isa,
 )
-
-from arch_caps import DType, MaskKind, PosEncoding, Request
-from rocade import _settings
-from rocade._plan import KV, RunArgs
-from rocade._problem import Level, Problem
 
 NATIVE_DTYPE = {DType.FP32: _abi.FP32, DType.FP16: _abi.FP16, DType.BF16: _abi.BF16}
 NATIVE_TORCH = {torch.float32: _abi.FP32, torch.float16: _abi.FP16, torch.bfloat16: _abi.BF16}
