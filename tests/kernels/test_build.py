@@ -1,7 +1,7 @@
 """The builder: one build for many processes, none left half done, and errors that say what to do.
 
-A stand-in compiler takes the place of the real one: it logs its calls, is slow if asked, and "links" by copying
-the library that is already there. The real compilers are exercised by every other test, and by the last one here.
+A stand-in compiler takes the place of the real one: it logs its calls, is slow if asked, and "links" by
+copying the library that is already there. Every other test needs a real one, and so does the last one here.
 """
 
 from __future__ import annotations

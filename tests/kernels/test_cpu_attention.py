@@ -1,4 +1,4 @@
-"""The native attention kernels against fp64 numpy: every storage type, instruction set, mask and key store."""
+"""The native attention kernels against fp64 numpy: every storage type, instruction set and mask."""
 
 from __future__ import annotations
 

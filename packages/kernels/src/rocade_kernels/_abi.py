@@ -1,6 +1,6 @@
-"""The structs of cpu/rocade_cpu.h as packed bytes: every field has 8, q for integers and addresses, d for doubles.
+"""The structs of cpu/rocade_cpu.h as packed bytes, 8 a field: q for integers and addresses, d for doubles.
 
-Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan call has few microseconds
+Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan has few microseconds
 to spend. Fields are in the header's order; sizes are compared when the library is loaded.
 """
 

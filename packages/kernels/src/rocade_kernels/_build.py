@@ -181,7 +181,8 @@ def _explain(failures: Sequence[str]) -> str:
     tried = "\n".join(failures) or "no compiler was found"
     return (
         "rocade's native CPU library is missing and could not be built. Either install a wheel that holds it "
-        "(pip install --only-binary rocade-kernels rocade-kernels), or give it a C++20 compiler: g++ 12, clang++, or "
+        "(pip install --only-binary rocade-kernels rocade-kernels), or give it a C++20 compiler: "
+        "g++ >= 12, clang++, or "
         f"pip install 'rocade-kernels[compile]' (ROCADE_CXX names one). Tried:\n{tried}"
     )
 

@@ -76,8 +76,8 @@ def page_table(
 ) -> PageFacts:
     """Check a page table and write int32 `kv_len[batch]`, tokens of each request.
 
-    `indptr [batch + 1]`, `last_page_len [batch]`, `kv_len [batch]` are host addresses; `indices [num_indices]`
-    is one too, or None when the page ids live on a device and are not to be read.
+    `indptr [batch + 1]`, `last_page_len [batch]`, `kv_len [batch]` are host addresses;
+    `indices [num_indices]` is one too, or None when the page ids live on a device and are not to be read.
     """
     lib = _native.library_or_none()
     if lib is None:
