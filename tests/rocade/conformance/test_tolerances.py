@@ -42,6 +42,19 @@ def test_fp32_arithmetic_passes_and_one_more_rounding_step_does_not(dtype: DType
     assert excess(coarser, lse, ref, dtype)[0] > 1
 
 
+def test_one_chain_of_multiply_adds_passes_with_room_to_spare() -> None:
+    """The least accurate honest dot product: every product added to one fp32 accumulator in turn."""
+    generator = torch.Generator().manual_seed(2)
+    q, k = 2 * torch.randn(256, 16, 96, generator=generator), torch.randn(1, 16, 96, generator=generator)
+    ref = oracle.attend(q, k, k, oracle.Rules(scale=96**-0.5))
+    total = torch.zeros(256, 16)
+    for d in range(96):
+        total = (total.double() + q[..., d].double() * k[..., d].double()).float()
+    lse = total * (96**-0.5) * oracle.LOG2_E
+    worst = excess(ref.out, lse, ref, DType.FP32)[1]
+    assert 0.1 < worst < 0.6
+
+
 @pytest.mark.parametrize("dtype", list(TORCH))
 def test_lse_in_base_e_or_of_one_key_too_few_is_refused(dtype: DType) -> None:
     q, k, v, ref = setup(dtype)

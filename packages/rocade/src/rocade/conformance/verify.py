@@ -147,7 +147,8 @@ def _backends(options: argparse.Namespace, target: str, op: Op) -> list[str]:
 
 
 def _cases(op: Op, options: argparse.Namespace) -> list[Case]:
-    cases: Iterable[Case] = grid.full(op) if options.full else grid.cases(op)
+    full = options.full or any(index >= grid.FULL_FIRST for index in options.case or ())
+    cases: Iterable[Case] = grid.full(op) if full else grid.cases(op)
     return [case for case in cases if not options.case or case.index in options.case]
 
 
