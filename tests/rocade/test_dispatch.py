@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,14 +17,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """Decisions are cached for the life of the process; tests start without."""
-    for cache in (_dispatch.verdicts, _dispatch._choice):
-        cache.cache_clear()
-    _dispatch._logged.clear()
-    yield
-    for cache in (_dispatch.verdicts, _dispatch._choice):
-        cache.cache_clear()
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test starts as a new process does: nothing logged, no backend found."""
+    monkeypatch.setattr(_dispatch, "_logged", set())
+    monkeypatch.setattr(_dispatch, "_found", {})
 
 
 def request_for(**given: object) -> Request:
@@ -121,7 +116,6 @@ def test_each_new_decision_is_logged_once(
         "reasons",
         lambda request, *, backend, **_: [Reason("mask", "why not")] if backend == "cpu" else [],
     )
-    monkeypatch.setattr(_dispatch, "absent", lambda name: ())
     with caplog.at_level(logging.INFO, "rocade"):
         for length in (1, 2, 3):
             _dispatch.select(request_for(max_kv_len=length), CPU)
@@ -134,14 +128,30 @@ def test_each_new_decision_is_logged_once(
 def test_a_missing_backend_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class Unbuilt:
+        name = "cpu"
+
+        def absent(self) -> list[Reason]:
+            return [Reason("absent", "not built")]
+
     monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [])
-    monkeypatch.setattr(
-        _dispatch, "absent", lambda name: (Reason("absent", "not built"),) if name == "cpu" else ()
-    )
-    _dispatch.select(request_for(), CPU)
+    monkeypatch.setattr(_dispatch, "REGISTRY", {"cpu": Unbuilt(), "torch": _dispatch.REGISTRY["torch"]})
+    assert _dispatch.select(request_for(), CPU).name == "torch"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "cpu: not built" in record.getMessage()
+
+
+def test_defects_are_judged_by_this_process_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        arch_caps, "reasons", lambda request, **given: asked.append(given.get("toolchain")) or []
+    )
+    monkeypatch.setattr(torch.version, "hip", "7.2.1")
+    monkeypatch.setattr(_device, "toolchain", _device.toolchain.__wrapped__)
+    _dispatch.verdicts(request_for(), "cpu-x86_64", "torch")
+    _dispatch.verdicts(request_for(), "gfx942", "torch", here=False)
+    assert asked == [arch_caps.Toolchain(rocm="7.2.1", aiter=None), None]
 
 
 def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ LAYOUTS = ["NHD", "HND"]
 
 
 def vllm_cache(engine: Engine, layout: str) -> torch.Tensor:
-    """VLLM permutes a pool whose memory has another order than its shape: NHD over HND memory, or HND over NHD."""
+    """A permuted view, as vLLM hands it over: NHD over HND memory, or HND over NHD memory."""
     memory = engine.pool.permute(0, 1, 3, 2, 4)
     return memory if layout == "HND" else memory.contiguous().permute(0, 1, 3, 2, 4)
 

@@ -90,7 +90,6 @@ def test_a_choice_is_explained_with_every_reason() -> None:
 
 def test_a_choice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """vllm#12395, #23772: a heuristic switched a feature off without a word."""
-    _dispatch._choice.cache_clear()
     _dispatch._logged.clear()
     q, k = rand(1, 2, 8), rand(3, 1, 8)
     with caplog.at_level(logging.INFO, logger="rocade"):

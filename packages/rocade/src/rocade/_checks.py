@@ -104,7 +104,7 @@ def page_ids(name: str, indices: torch.Tensor, device: torch.device) -> torch.Te
     """Page ids as contiguous int32 on `device`. The caller's own tensor where it already is that."""
     _check_array(name, indices)
     if indices.dtype is torch.int64:
-        indices = _narrow_device(indices) if indices.device.type != "cpu" else _narrow(name, indices)
+        indices = _narrow(name, indices) if indices.is_cpu else _narrow_device(indices)
     if indices.device != device:
         indices = indices.to(device)
     return indices.contiguous()
@@ -113,7 +113,7 @@ def page_ids(name: str, indices: torch.Tensor, device: torch.device) -> torch.Te
 def host_int32(name: str, array: torch.Tensor) -> torch.Tensor:
     """A private, contiguous int32 copy on the host of a 1-D int32 or int64 tensor."""
     _check_array(name, array)
-    if array.dtype is torch.int32 and array.device.type == "cpu":
+    if array.dtype is torch.int32 and array.is_cpu:
         return array.clone(memory_format=torch.contiguous_format)
     host = array.cpu()
     return _narrow(name, host) if host.dtype is torch.int64 else host.contiguous()
@@ -150,7 +150,7 @@ def lengths_match(name: str, given: object, expected: torch.Tensor) -> None:
     if not isinstance(given, torch.Tensor) or given.numel() != expected.numel():
         size = given.numel() if isinstance(given, torch.Tensor) else type(given).__name__
         raise invalid(name, size, f"a tensor of {expected.numel()} lengths")
-    if given.device.type != "cpu" and not _settings.validate():
+    if not given.is_cpu and not _settings.validate():
         return
     wrong = given.reshape(-1).cpu().to(torch.int64) != expected
     if bool(wrong.any()):
@@ -191,7 +191,7 @@ def _narrow_device(indices: torch.Tensor) -> torch.Tensor:
 
 def _readable(ids: torch.Tensor) -> torch.Tensor | None:
     """Page ids that may be checked on the host."""
-    if ids.device.type == "cpu":
+    if ids.is_cpu:
         return ids
     return ids.cpu() if _settings.validate() else None
 

@@ -1,8 +1,9 @@
-"""From a torch device to the capability table's target name. The only reader of `gcnArchName`."""
+"""From a torch device to the capability table's names for it. The only reader of `gcnArchName`."""
 
 from __future__ import annotations
 
 import functools
+from importlib import metadata
 
 import torch
 
@@ -21,3 +22,16 @@ def target(device: torch.device) -> str:
     if torch.version.hip is not None:
         return arch_caps.target_of(properties.gcnArchName)
     return arch_caps.target_of(f"sm_{properties.major}{properties.minor}")
+
+
+@functools.cache
+def toolchain() -> arch_caps.Toolchain:
+    """Versions in this process that known defects depend on."""
+    return arch_caps.Toolchain(rocm=torch.version.hip, aiter=_installed("amd-aiter"))
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

@@ -50,54 +50,69 @@ def canonical(backend: str) -> str:
     raise invalid("backend", repr(backend), expected)
 
 
-@functools.lru_cache(maxsize=4096)
 def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool = True) -> tuple[Verdict, ...]:
     """What each backend that `backend` stands for says, in order of preference.
 
-    `here=False` asks about another machine's target, so not whether the backend is present in this process.
+    `here=False` asks about another machine's target, so neither about presence in this process nor with its
+    toolchain.
     """
-    names = arch_caps.preference(target) if backend == AUTO else (backend,)
+    if here:
+        return tuple(Verdict(n, _reasons(request, target, n)) for n in _candidates(target, backend))
     return tuple(
-        Verdict(
-            name,
-            (*arch_caps.reasons(request, backend=name, target=target), *(absent(name) if here else ())),
-        )
-        for name in names
+        Verdict(n, tuple(arch_caps.reasons(request, backend=n, target=target)))
+        for n in _candidates(target, backend)
     )
 
 
 def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
     """The backend that serves `request` on `device`; if none does, ArchCapabilityError lists every reason."""
-    return REGISTRY[_choice(request, _device.target(device), backend)]
+    target = _device.target(device)
+    passed: list[Verdict] = []
+    for name in _candidates(target, canonical(backend)):
+        reasons = _reasons(request, target, name)
+        if not reasons:
+            _log_once(request, target, name, passed)
+            return _found[name]
+        passed.append(Verdict(name, reasons))
+    raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
 
 
-@functools.lru_cache(maxsize=4096)
-def _choice(request: Request, target: str, backend: str) -> str:
-    asked = verdicts(request, target, canonical(backend))
-    for verdict in asked:
-        if not verdict.reasons:
-            _log_once(request, target, verdict.backend, asked)
-            return verdict.backend
-    raise ArchCapabilityError(request, {v.backend: v.reasons for v in asked})
+@functools.cache
+def _candidates(target: str, backend: str) -> tuple[str, ...]:
+    return arch_caps.preference(target) if backend == AUTO else (backend,)
+
+
+def _reasons(request: Request, target: str, name: str) -> tuple[Reason, ...]:
+    """Not cached: the settings that the table reads may change, and asking takes three microseconds."""
+    found = arch_caps.reasons(request, backend=name, target=target, toolchain=_device.toolchain())
+    return (*found, *absent(name))
+
+
+_found: dict[str, Backend] = {}  # backends that are present; what is present stays so
 
 
 def absent(name: str) -> tuple[Reason, ...]:
     """Why this process cannot run a backend, whatever the request; empty means it can."""
+    if name in _found:
+        return ()
     if name not in REGISTRY:
         return (Reason(ABSENT, f"this version of rocade has no backend {name!r}"),)
     try:
-        return tuple(REGISTRY[name].absent())
+        backend = REGISTRY[name]
     except ImportError as error:
         return (Reason(ABSENT, f"backend {name!r} cannot be imported: {error}"),)
+    why = tuple(backend.absent())
+    if not why:
+        _found[name] = backend
+    return why
 
 
 _logged: set[tuple[object, ...]] = set()
 
 
-def _log_once(request: Request, target: str, chosen: str, asked: tuple[Verdict, ...]) -> None:
+def _log_once(request: Request, target: str, chosen: str, passed: list[Verdict]) -> None:
     """One line per (op, target, choice, reasons); a warning when a better backend is missing here."""
-    passed = asked[: [v.backend for v in asked].index(chosen)]
-    codes = tuple((v.backend, r.code) for v in passed for r in v.reasons)
+    codes = tuple((v.backend, r.code) for v in passed for r in v.reasons) if passed else ()
     key = (request.op, target, chosen, codes)
     if key in _logged:
         return
@@ -110,5 +125,5 @@ def _log_once(request: Request, target: str, chosen: str, asked: tuple[Verdict, 
         request.op.value,
         target,
         chosen,
-        f"passed over {why}" if why else "the table's first choice",
+        f"passed over {why}" if why else "as asked, or the table's first choice",
     )

@@ -225,6 +225,8 @@ def float_dtype(name: str, value: DTypeLike) -> DType:
 
 def integer(name: str, value: SupportsIndex) -> int:
     """A Python int from anything that is one."""
+    if type(value) is int:
+        return value
     try:
         return operator.index(value)
     except TypeError:
