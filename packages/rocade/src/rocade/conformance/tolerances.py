@@ -30,7 +30,8 @@ SUBNORMAL = {DType.FP32: 0.0, DType.FP16: 2.0**-25, DType.BF16: 0.0}  # half the
 U32 = 2.0**-24
 
 # Roundings of a logit, in u * logit_mass. One chain of fused multiply-adds over head_dim is off by 0.33 on
-# average and by 3.1 at worst in 6000 rows (partial sums wander above the final one); scale, bias, cap add some.
+# average and by 3.1 at worst in 6000 rows (partial sums wander above the final one). Scale, bias and cap add
+# some.
 LOGIT = 8.0
 ARITHMETIC = 16.0  # exp, sum over keys, division, scale, merge of splits, in u * out_mass
 LSE_ARITHMETIC = 4.0  # log2 and the final sum, in u * (2 + |lse|)

@@ -21,6 +21,7 @@ from rocade.conformance.runner import Outcome, Report, run
 
 SHOWN_FAILURES = 20
 BAR_WIDTH = 30
+ALL_OPS = tuple(Op)
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(problem)
     tallies = [
         _verify(op, backend, options, target)
-        for op in map(Op, options.op or list(Op))
+        for op in map(Op, options.op or ALL_OPS)
         for backend in _backends(options, target, op)
     ]
     _print_summary(tallies, verbose=options.verbose)
@@ -122,8 +123,8 @@ def _problem(options: argparse.Namespace, target: str) -> str:
         why = absent(backend)
         if why:
             return f"backend {backend!r} is absent here: " + "; ".join(reason.text for reason in why)
-    if options.record and options.case:
-        return "--record needs whole operations; leave out --case"
+    if options.record and (options.case or options.op):
+        return "--record replaces a backend's whole record; leave out --op and --case"
     if options.record and not (_checkout() / "arch_caps" / "evidence").is_dir():
         return "--record writes into a checkout, and rocade does not run from one"
     return ""
