@@ -184,6 +184,22 @@ def test_lengths_that_repeat_the_arrays_must_agree() -> None:
         _checks.at_least("max_sequence_kv", 7, 8)
 
 
+def test_arrays_on_a_device_are_checked_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for a device's tensor, of which this machine has none that holds values."""
+
+    class OnDevice(torch.Tensor):
+        is_cpu = False
+
+    ids = int32([4, -1]).as_subclass(OnDevice)
+    lengths = int32([8, 0, 2]).as_subclass(OnDevice)
+    assert _checks._readable(ids) is None
+    _checks.lengths_match("seq_lens", lengths, int32([8, 0, 1]))
+    monkeypatch.setenv("ROCADE_VALIDATE", "1")
+    assert _checks._readable(ids).tolist() == [4, -1]  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=r"seq_lens\[2\]: got 2, expected 1"):
+        _checks.lengths_match("seq_lens", lengths, int32([8, 0, 1]))
+
+
 def test_page_ids_on_a_device_are_not_read() -> None:
     indices = torch.empty(3, dtype=torch.int64, device="meta")
     table = _checks.pages(int32(GOOD[0]), indices, int32(GOOD[2]), 4, torch.device("meta")).table

@@ -225,6 +225,13 @@ def test_what_is_refused_is_refused_in_a_graph_too(batch: Batch) -> None:
         call(batch.q, batch.fused)
 
 
+def test_forward_in_a_graph_says_what_to_do_instead(batch: Batch) -> None:
+    wrapper = plan_paged(batch)
+    call, _ = compiled(lambda q, cache: wrapper.forward(q, cache))
+    with pytest.raises(Exception, match=r"call plan\(\), and run\(\) inside torch.compile"):
+        call(batch.q, batch.fused)
+
+
 def test_eager_calls_go_around_the_ops(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("an eager call went through an op")

@@ -10,6 +10,7 @@ import torch
 from tests.rocade.batches import (
     DIM,
     HEADS,
+    KV_HEADS,
     Batch,
     Paged,
     Ragged,
@@ -95,6 +96,30 @@ def test_a_malformed_tensor_at_run_is_named(
     ):
         with pytest.raises(ValueError, match=named):
             run()
+
+
+def test_a_strided_lse_and_a_strided_partial_state_are_welcome(batch: Batch) -> None:
+    wrapper = plan_paged(batch)
+    wide = torch.full((8, 2 * HEADS), NAN)
+    state = torch.randn(8, HEADS, 3 * DIM)[..., DIM : 2 * DIM], torch.randn(8, 2 * HEADS)[:, :HEADS]
+    packed = (state[0].contiguous(), state[1].contiguous())
+    expected = wrapper.run(batch.q, batch.fused, partial_state=packed, return_lse=True)
+    out = wrapper.run(batch.q, batch.fused, partial_state=state, lse=wide[:, :HEADS])
+    assert torch.equal(out, expected[0])
+    assert torch.equal(wide[:, :HEADS], expected[1])
+    assert wide[:, HEADS:].isnan().all()
+
+
+@pytest.mark.parametrize(("name", "shape"), [("out", (HEADS, DIM)), ("lse", (HEADS,))])
+def test_results_need_memory_for_every_element(batch: Batch, name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=f"{name}: got strides"):
+        plan_paged(batch).run(batch.q, batch.fused, **{name: torch.empty(1, *shape).expand(8, *shape)})
+
+
+@pytest.mark.parametrize("cache", [None, "cache", (), (torch.zeros(8, 2, 4, KV_HEADS, DIM),)])
+def test_what_is_no_cache_is_named(batch: Batch, cache: object) -> None:
+    with pytest.raises(ValueError, match="paged_kv_cache: got"):
+        plan_paged(batch).run(batch.q, cache)  # type: ignore[call-overload]
 
 
 def test_a_result_may_not_lie_on_the_query(batch: Batch) -> None:

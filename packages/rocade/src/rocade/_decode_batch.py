@@ -18,8 +18,8 @@ from rocade._checks import PageNames
 from rocade._decode_arguments import DEFAULTS, DecodeOptions, named
 from rocade._decode_engine import CachedModule
 from rocade._errors import invalid
-from rocade._layout import PagedCache
-from rocade._paged import PagedWrapper, flat_cache
+from rocade._layout import PagedCache, flat
+from rocade._paged import PagedWrapper
 from rocade._problem import Level, Problem
 from rocade._request import DTypeLike, Scale
 from rocade._wrapper import Results, RunOptions
@@ -228,7 +228,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
             raise invalid("q_len_per_req", q_len_per_req, f"None or {self._q_len_per_req}, as planned")
         return self._run(
             q,
-            flat_cache(paged_kv_cache),
+            flat(paged_kv_cache),
             q_scale=q_scale,
             k_scale=k_scale,
             v_scale=v_scale,

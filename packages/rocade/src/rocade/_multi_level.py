@@ -10,8 +10,7 @@ import torch
 from arch_caps import Op, Request
 from rocade import _layout, _levels, _request
 from rocade._arguments import FLAGS, PLAN, bind, pick, refuse_all
-from rocade._layout import PagedCache
-from rocade._paged import flat_cache
+from rocade._layout import PagedCache, flat
 from rocade._plan import KV
 from rocade._problem import Problem
 from rocade._request import DTypeLike, Scale
@@ -210,7 +209,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         """
         return self._run(
             q,
-            flat_cache(paged_kv_cache),
+            flat(paged_kv_cache),
             q_scale=q_scale,
             k_scale=k_scale,
             v_scale=v_scale,

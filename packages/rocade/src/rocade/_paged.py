@@ -51,14 +51,15 @@ class PagedWrapper(BatchWrapper):
             self._paged_kv_indices_buf = table.indices
             self._paged_kv_last_page_len_buf = table.last_page_len
             return problem
-        used = table.indices[: int(table.indptr[-1])]
-        for name, buffer, values in (
-            ("paged_kv_indptr", self._paged_kv_indptr_buf, table.indptr),
-            ("paged_kv_last_page_len", self._paged_kv_last_page_len_buf, table.last_page_len),
-            ("paged_kv_indices", self._paged_kv_indices_buf, used),
-        ):
-            assert buffer is not None  # checked by _keep_buffers
-            indices = persist(name, buffer, values)
+        ids, indptr = self._paged_kv_indices_buf, self._paged_kv_indptr_buf
+        last = self._paged_kv_last_page_len_buf
+        assert ids is not None  # all three were checked by _keep_buffers
+        assert indptr is not None
+        assert last is not None
+        # The page ids first: of the three, they alone may not fit.
+        indices = persist("paged_kv_indices", ids, table.indices[: int(table.indptr[-1])])
+        persist("paged_kv_indptr", indptr, table.indptr)
+        persist("paged_kv_last_page_len", last, table.last_page_len)
         table = dataclasses.replace(table, indices=indices)
         return dataclasses.replace(problem, levels=(dataclasses.replace(level, pages=table),))
 
@@ -70,8 +71,3 @@ class PagedWrapper(BatchWrapper):
         kv = _layout.paged(caches[0] if len(caches) == 1 else caches, self._layout)
         _layout.check_paged(kv, request, table.max_page, problem.device, "paged_kv_cache")
         return (kv,)
-
-
-def flat_cache(cache: _layout.PagedCache) -> Sequence[torch.Tensor]:
-    """A cache as one or two tensors."""
-    return _layout.flat(cache)

@@ -13,8 +13,8 @@ import torch
 from arch_caps import Op, Request
 from rocade import _checks, _request
 from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
-from rocade._layout import PagedCache
-from rocade._paged import PagedWrapper, flat_cache
+from rocade._layout import PagedCache, flat
+from rocade._paged import PagedWrapper
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
 from rocade._problem import Level, Problem
 from rocade._request import DTypeLike, Scale
@@ -229,7 +229,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         self._check_window(window_left)
         return self._run(
             q,
-            flat_cache(paged_kv_cache),
+            flat(paged_kv_cache),
             q_scale=q_scale,
             k_scale=k_scale,
             v_scale=v_scale,

@@ -41,6 +41,8 @@ def result(
     if given is None:
         return torch.empty(shape, dtype=dtype, device=q.device)
     same(name, given, shape, dtype, q.device)
+    if any(stride == 0 and size > 1 for size, stride in zip(given.shape, given.stride(), strict=True)):
+        raise invalid(name, f"strides {given.stride()}", "an element of its own for each result")
     if overlap(given, q):
         raise invalid(name, "memory of q", "memory of its own: q is read while the result is written")
     return given

@@ -19,8 +19,7 @@ from rocade import _checks, _layout, _request
 from rocade._arguments import PLAN, refuse_all
 from rocade._dtypes import torch_dtype
 from rocade._errors import NotPlannedError, invalid
-from rocade._layout import PagedCache
-from rocade._paged import flat_cache
+from rocade._layout import PagedCache, flat
 from rocade._plan import KV, State
 from rocade._problem import Level, Problem
 from rocade._request import DTypeLike, Scale
@@ -78,7 +77,7 @@ class SharedPrefixWrapper(BatchWrapper):
         """
         return self._run(
             q,
-            (k_shared, v_shared, *flat_cache(unique_kv_cache)),
+            (k_shared, v_shared, *flat(unique_kv_cache)),
             q_scale=q_scale,
             k_scale=k_scale,
             v_scale=v_scale,

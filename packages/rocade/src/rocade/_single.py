@@ -5,6 +5,7 @@ Letters: Hq and Hkv heads, L query tokens, n keys, D head dims.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ def query(name: str, q: object, dims: int, expected: str) -> Tensor:
 def mask_of(plain: object, packed: Tensor | None, q: Tensor, kv: KV) -> PackedMask | None:
     """The custom mask of one request: bool `[L, n]`, or its packed bits, which win."""
     qo_len, kv_len = q.shape[0], kv.k.shape[0]
-    lengths = torch.tensor([qo_len], dtype=torch.int32), torch.tensor([kv_len], dtype=torch.int32)
+    lengths = _ends(qo_len)[1:], _ends(kv_len)[1:]
     if packed is not None:
         return _mask.adopt(packed, *lengths, q.device)
     if plain is None:
@@ -85,11 +86,7 @@ def attend(
     queries(q, request, q.shape[0], q.device)
     _layout.check_dense(kv, request, kv.k.shape[0], q.device)
     rows, keys = q.shape[0], kv.k.shape[0]
-    level = Level(
-        qo_indptr=torch.tensor([0, rows], dtype=torch.int32),
-        kv_len=torch.tensor([keys], dtype=torch.int32),
-        kv_indptr=torch.tensor([0, keys], dtype=torch.int32),
-    )
+    level = Level(_ends(rows), _ends(keys)[1:], kv_indptr=_ends(keys))
     problem = Problem((level,), rows, q.device, mask)
     shape = (rows, request.num_qo_heads)
     out = torch.empty((*shape, request.head_dim_vo), dtype=torch_dtype(request.o_dtype), device=q.device)
@@ -97,3 +94,9 @@ def attend(
     plan = _dispatch.select(request, q.device, backend).plan(request, problem)
     plan.run(RunArgs(q, (kv,), out, lse, request.sm_scale * factors[0], factors[1]))
     return out, lse
+
+
+@functools.lru_cache(maxsize=256)
+def _ends(length: int) -> Tensor:
+    """int32 host `[0, length]`, the indptr of one request. Shared, so not to be written."""
+    return torch.tensor([0, length], dtype=torch.int32)
