@@ -134,21 +134,19 @@ def test_sglang_speculative_mask_is_flat_uint8() -> None:
 # -- TensorRT-LLM: buffers without graph mode, one 5-D cache, append by keyword
 
 
-def test_tensorrt_llm_append_then_prefill() -> None:
-    engine = Engine([3, 2], [9, 6], 4, torch.float16)
+def appended(engine: Engine) -> torch.Tensor:
+    """The pool after each request's newest tokens were appended to what had only the others."""
     indptr, indices, last = engine.pages.table
     cache = torch.nan_to_num(engine.pool)
+    for b, n in enumerate(engine.rows):
+        for position in range(engine.keys[b] - n, engine.keys[b]):
+            cache[indices[indptr[b] + position // 4], :, position % 4] = 0
     seq_lens = flashinfer.get_seq_lens(indptr, last, 4)
     assert seq_lens.tolist() == engine.keys
     batch_indices, positions = flashinfer.get_batch_indices_positions(engine.qo_indptr, seq_lens, 5)
-    new_k = torch.cat([k[-n:] for k, n in zip(engine.k, engine.rows, strict=True)])
-    new_v = torch.cat([v[-n:] for v, n in zip(engine.v, engine.rows, strict=True)])
-    for b, n in enumerate(engine.rows):  # what the append has to write is wiped first
-        for position in range(engine.keys[b] - n, engine.keys[b]):
-            cache[indices[indptr[b] + position // 4], :, position % 4] = 0
     flashinfer.page.append_paged_kv_cache(
-        append_key=new_k,
-        append_value=new_v,
+        append_key=torch.cat([k[-n:] for k, n in zip(engine.k, engine.rows, strict=True)]),
+        append_value=torch.cat([v[-n:] for v, n in zip(engine.v, engine.rows, strict=True)]),
         batch_indices=batch_indices,
         positions=positions,
         paged_kv_cache=cache,
@@ -157,6 +155,12 @@ def test_tensorrt_llm_append_then_prefill() -> None:
         kv_last_page_len=last,
         kv_layout="NHD",
     )
+    return cache
+
+
+def test_tensorrt_llm_append_then_prefill() -> None:
+    engine = Engine([3, 2], [9, 6], 4, torch.float16)
+    indptr, indices, last = engine.pages.table
     wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
         workspace(),
         "NHD",
@@ -180,14 +184,14 @@ def test_tensorrt_llm_append_then_prefill() -> None:
         q_data_type=torch.float16,
         kv_data_type=torch.float16,
     )
-    engine.check(wrapper.run(engine.q, cache))
+    engine.check(wrapper.run(engine.q, appended(engine)))
 
 
 # -- TGI and LoRAX: keywords throughout, old names, dtypes as text
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, "float16"])
-def test_tgi_keywords(dtype: torch.dtype | str) -> None:
+def test_tgi_prefill_keywords(dtype: torch.dtype | str) -> None:
     engine = Engine([3, 2], [9, 6], 4, torch.float16)
     indptr, indices, last = engine.pages.table
     prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
@@ -216,6 +220,10 @@ def test_tgi_keywords(dtype: torch.dtype | str) -> None:
         window_left=3,
     )
     engine.check(out, scale=0.3, cap=20.0, window=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, "float16"])
+def test_tgi_decode_keywords(dtype: torch.dtype | str) -> None:
     steps = Engine([1, 1], [9, 6], 4, torch.float16)
     indptr, indices, last = steps.pages.table
     decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(

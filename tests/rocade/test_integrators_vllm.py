@@ -80,14 +80,13 @@ def test_vllm_decode_with_21_positional_arguments(layout: str) -> None:
 def test_vllm_decode_in_graph_mode_plans_through_private_names() -> None:
     first, second = Engine([1, 1], [20, 33], 16), Engine([1, 1], [48, 7], 16)
     indptr_buffer, indices_buffer, last_buffer = int32([0] * 9), int32([0] * 64), int32([0] * 8)
+    buffers = {
+        "paged_kv_indptr_buffer": indptr_buffer[:3],
+        "paged_kv_indices_buffer": indices_buffer,
+        "paged_kv_last_page_len_buffer": last_buffer[:2],
+    }
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-        workspace(),
-        "NHD",
-        use_cuda_graph=True,
-        paged_kv_indptr_buffer=indptr_buffer[:3],
-        paged_kv_indices_buffer=indices_buffer,
-        paged_kv_last_page_len_buffer=last_buffer[:2],
-        use_tensor_cores=True,
+        workspace(), "NHD", use_cuda_graph=True, use_tensor_cores=True, **buffers
     )
     vllm_decode_plan(wrapper, first)
     first.check(wrapper.run(first.q, first.pool), scale=0.3)
@@ -99,26 +98,15 @@ def test_vllm_decode_in_graph_mode_plans_through_private_names() -> None:
     indices_buffer[: len(indices)] = indices
     wrapper._paged_kv_indptr_buf.copy_(indptr, non_blocking=True)
     wrapper._paged_kv_last_page_len_buf.copy_(last, non_blocking=True)
-    wrapper._plan_info = wrapper._cached_module.plan(
+    own = (
         wrapper._float_workspace_buffer,
         wrapper._int_workspace_buffer,
         wrapper._pin_memory_int_workspace_buffer,
         torch.arange(3, dtype=torch.int32),
-        indptr,
-        int32(second.keys),
-        2,
-        2,
-        HQ,
-        HKV,
-        16,
-        wrapper.is_cuda_graph_enabled,
-        D,
-        D,
-        False,
-        -1,
-        -1,
-        False,
     )
+    sizes = (2, 2, HQ, HKV, 16, wrapper.is_cuda_graph_enabled, D, D, False, -1, -1, False)
+    assert len(own) + 2 + len(sizes) == 18
+    wrapper._plan_info = wrapper._cached_module.plan(*own, indptr, int32(second.keys), *sizes)
     wrapper._pos_encoding_mode = "NONE"
     wrapper._window_left = -1
     wrapper._logits_soft_cap = 0.0
@@ -127,22 +115,7 @@ def test_vllm_decode_in_graph_mode_plans_through_private_names() -> None:
     wrapper._rope_theta = 1e4
     second.check(wrapper.run(second.q, second.pool), scale=0.3)
     with pytest.raises(ValueError, match="kv_len: got"):
-        wrapper._cached_module.plan(
-            *(workspace(),) * 3,
-            int32([0, 1, 2]),
-            indptr,
-            int32([48, 17]),
-            2,
-            2,
-            HQ,
-            HKV,
-            16,
-            True,
-            D,
-            D,
-            False,
-            -1,
-        )
+        wrapper._cached_module.plan(*own, indptr, int32([48, 17]), *sizes)
 
 
 def test_vllm_workspace_is_handed_from_wrapper_to_wrapper() -> None:
