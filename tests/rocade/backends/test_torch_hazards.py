@@ -142,6 +142,7 @@ def test_a_workspace_is_used_and_never_overrun(offset: int) -> None:
     got = answer(call)
     assert torch.equal(got.out, want.out)
     assert torch.equal(got.lse, want.lse)
+    assert (buffer[offset : offset + size] == 0x7F).all() == (offset == 1)  # misaligned: not used at all
     assert (buffer[:offset] == 0x7F).all()
     assert (buffer[offset + size :] == 0x7F).all()
 

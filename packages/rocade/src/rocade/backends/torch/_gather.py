@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
     v: torch.Tensor
     key: torch.Tensor  # int64 [b, n], counted from the start of the level's range
     first: int  # key[0, 0], known on the host
-    real: torch.Tensor | None  # bool [b, n]: is a key that some row may see; None when all are
+    real: torch.Tensor | None  # bool [b, n]: neither padding nor outside the pool; None when all are
 
 
 class Gather:
@@ -43,9 +43,9 @@ class Gather:
             size = -(-size // self._page_size) * self._page_size
         key, first = self._keys(batch, start, size), int(batch.host.key_begin[0]) + start
         k, v, in_pool = self._read(batch, key)
-        if start >= batch.skipped and start + size <= batch.shortest:
+        if start + size <= batch.shortest:
             return Chunk(k, v, key, first, in_pool)
-        real = (key >= batch.tiles.key_first[:, None]) & (key < batch.tiles.key_last[:, None])
+        real = key < batch.tiles.key_last[:, None]
         return Chunk(k, v, key, first, real if in_pool is None else real & in_pool)
 
     def _one(self, batch: Batch, start: int) -> Chunk:

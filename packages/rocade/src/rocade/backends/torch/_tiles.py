@@ -78,7 +78,6 @@ class Batch:
     chunk: int  # keys of a step, a multiple of the page size unless pages are larger
     keys: int  # keys of the longest tile, from its key_begin
     shortest: int  # keys of the shortest
-    skipped: int  # the most keys between a tile's key_begin and its key_first
 
     @staticmethod
     def of(level: int, host: Tiles, tiles: Tiles, chunk: int) -> Batch:
@@ -96,7 +95,6 @@ class Batch:
             chunk=chunk,
             keys=int(keys.max()),
             shortest=int(keys.min()),
-            skipped=int((host.key_first - host.key_begin).max()),
         )
 
 
