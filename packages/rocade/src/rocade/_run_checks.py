@@ -84,11 +84,21 @@ def same(
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the address ranges of two tensors meet. Interleaved views of one buffer count as meeting."""
-    if a.numel() == 0 or b.numel() == 0:
+    """Whether two tensors may share an element. Views that take turns in the rows of one buffer do not."""
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
         return False
     (a_first, a_end), (b_first, b_end) = _extent(a), _extent(b)
-    return a.device == b.device and a_first < b_end and b_first < a_end
+    return a_first < b_end and b_first < a_end and not _interleaved(a, b)
+
+
+def _interleaved(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether rows of `a` and `b` repeat at the same distance and never meet within it. All in bytes."""
+    pitch = a.stride(0) * a.element_size() if a.dim() else 0
+    if pitch <= 0 or not b.dim() or b.stride(0) * b.element_size() != pitch:
+        return False
+    (a_first, a_end), (b_first, b_end) = _extent(a[0]), _extent(b[0])
+    ahead = (b_first - a_first) % pitch
+    return a_end - a_first <= ahead and ahead + b_end - b_first <= pitch
 
 
 def _extent(t: torch.Tensor) -> tuple[int, int]:
