@@ -1,4 +1,4 @@
-"""The cpu backend as such: its workspace, its absence, odd strides of states. Results are the conformance grid's."""
+"""The cpu backend as such: its workspace, its absence, odd strides. Results are the conformance grid's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from rocade_kernels import _build, _native
 
 from arch_caps import DType, MaskKind, Op, Request
 from rocade._plan import KV, RunArgs
 from rocade._problem import Level, PageTable, Problem
 from rocade.backends.cpu import BACKEND
 from rocade.backends.cpu._plan import CpuPlan
+from rocade_kernels import _build, _native
 
 pytestmark = pytest.mark.skipif(
     _native.library_or_none() is None, reason="no native library, and no compiler to build it"
