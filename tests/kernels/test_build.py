@@ -95,18 +95,24 @@ def test_a_killed_build_leaves_nothing_that_loads_and_no_lock(stand_in: Path) ->
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     cache = Path(os.environ["ROCADE_CACHE_DIR"])
-    assert not list(cache.glob("*.so"))
+    assert not list(cache.rglob("*.so"))
     (stand_in / "seconds").write_text("0")
     _native.load(_build.cached_library())
 
 
-def test_a_cache_others_can_write_to_is_refused(stand_in: Path) -> None:
-    cache = Path(os.environ["ROCADE_CACHE_DIR"])
-    cache.mkdir(mode=0o777)
-    cache.chmod(0o777)
-    with pytest.raises(_build.BuildError, match=r"writable by others.*ROCADE_CACHE_DIR"):
-        _build.cached_library()
+@pytest.mark.parametrize(
+    ("place", "mode", "refused"), [("", 0o777, True), ("native", 0o770, True), ("", 0o775, False)]
+)
+def test_a_cache_others_can_write_to_is_refused(stand_in: Path, place: str, mode: int, refused: bool) -> None:
+    folder = Path(os.environ["ROCADE_CACHE_DIR"], place)
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    if refused:
+        with pytest.raises(_build.BuildError, match=r"writable by others.*ROCADE_CACHE_DIR"):
+            _build.cached_library()
     assert calls(stand_in) == []
+    if not refused:
+        assert _build.cached_library().parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_cache_that_cannot_be_made(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

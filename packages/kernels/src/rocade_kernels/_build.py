@@ -188,12 +188,17 @@ def _explain(failures: Sequence[str]) -> str:
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder from which others could make this process load their code."""
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    """Refuse a folder from which others could make this process load their code.
+
+    The folder itself must be ours alone; what holds it may be our group's, as where every user has one.
+    """
+    own, above = folder.stat(), folder.parent.stat()
+    shared = own.st_uid != os.getuid() or own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    open_above = above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX
+    if shared or open_above:
         raise BuildError(
-            f"{folder} belongs to another user or is writable by others, so no library in it can be trusted; "
-            "remove those rights or set ROCADE_CACHE_DIR to a private folder"
+            f"{folder.parent if open_above else folder} belongs to another user or is writable by others, so "
+            "no library in it can be trusted; remove those rights or set ROCADE_CACHE_DIR to a private folder"
         )
 
 
@@ -206,10 +211,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 def cached_library() -> Path:
     """The library for the sources as they are, built into the cache when it is not there."""
-    folder = _settings.cache_dir()
+    folder = _settings.cache_dir() / "native"
     target = folder / f"librocade_cpu-{source_hash()}.so"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         check_private(folder)
         if target.exists():
             return target
