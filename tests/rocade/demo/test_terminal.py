@@ -20,7 +20,7 @@ def text(tokens: list[int]) -> tuple[str, bool]:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_terminal, "on_terminal", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((20, 10)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((19, 10)))
 
 
 def test_progress_off_a_terminal_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +63,8 @@ def test_answers_on_a_terminal_fit_their_lines_and_are_printed_in_full(
     drawn = capsys.readouterr().out
     assert "\x1b[2A" in drawn
     last = drawn.split("\x1b[J")[-1].splitlines()
-    assert last == ["   1  ...rstuvwxyz", "   2  b"]
-    assert max(map(len, last)) < 20
+    assert last == ["  One?  ...tuvwxyz", "  Two?  b"]
+    assert max(map(len, last)) < 19
     stream.finish([[*long, 0], [2, 0]])
     out = capsys.readouterr().out.split("\x1b[J")[-1]
     assert out == f"  Q One?\n  A {text(long)[0]}\n  Q Two?\n  A b\n"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 _CLEAR_LINE = "\x1b[2K"
+_MIN_COLUMNS = 18  # of a line with a question, an answer, and dots where it is cut
 
 
 def on_terminal() -> bool:
@@ -43,7 +44,8 @@ class AnswerStream:
         self._questions = questions
         self._text = text
         self._printed: set[int] = set()
-        self._live = on_terminal() and len(questions) < shutil.get_terminal_size().lines
+        size = shutil.get_terminal_size()
+        self._live = on_terminal() and len(questions) < size.lines and size.columns >= _MIN_COLUMNS
         self._drawn = 0
 
     def update(self, tokens: list[list[int]]) -> None:
@@ -71,10 +73,13 @@ class AnswerStream:
 
     def _draw(self, texts: list[str]) -> None:
         self._erase()
-        room = shutil.get_terminal_size().columns - 8
-        for i, text in enumerate(texts):
-            line = " ".join(text.split())
-            print(f"  {i + 1:2}  {line if len(line) <= room else '...' + line[3 - room :]}")
+        columns = shutil.get_terminal_size().columns
+        label = min(max(map(len, self._questions)), columns // 2)
+        room = columns - label - 5  # 2 before, 2 between, and the last column, where terminals wrap
+        for question, text in zip(self._questions, texts, strict=True):
+            answer = " ".join(text.split())
+            tail = answer if len(answer) <= room else "..." + answer[3 - room :]
+            print(f"  {question[:label]:{label}}  {tail}")
         self._drawn = len(texts)
         sys.stdout.flush()
 
