@@ -16,12 +16,13 @@ from rocade.backends.torch._tiles import Batch
 
 
 class Chunk(NamedTuple):
-    """Keys and values `[b, n, H, D]` in fp32; perhaps views of the caller's cache: never write to them."""
+    """Keys and values `[b, n, H, D]` in fp32. They may be views of the caller's cache; see `writable`."""
 
     k: torch.Tensor
     v: torch.Tensor
     key: torch.Tensor  # int64 [b, n], counted from the start of the level's range
     first: int  # key[0, 0], known on the host
+    writable: bool  # k and v are this run's own
     real: torch.Tensor | None  # bool [b, n]: neither padding nor outside the pool; None when all are
 
 
@@ -36,7 +37,7 @@ class Gather:
 
     def chunk(self, batch: Batch, start: int) -> Chunk:
         """Keys `start` to `start + batch.chunk` from each tile's `key_begin`."""
-        if len(batch.host.row) == 1:
+        if batch.size == 1:
             return self._one(batch, start)
         size = min(batch.chunk, batch.keys - start)
         if self._by_page:
@@ -44,9 +45,9 @@ class Gather:
         key, first = self._keys(batch, start, size), int(batch.host.key_begin[0]) + start
         k, v, in_pool = self._read(batch, key)
         if start + size <= batch.shortest:
-            return Chunk(k, v, key, first, in_pool)
+            return Chunk(k, v, key, first, True, in_pool)
         real = key < batch.tiles.key_last[:, None]
-        return Chunk(k, v, key, first, real if in_pool is None else real & in_pool)
+        return Chunk(k, v, key, first, True, real if in_pool is None else real & in_pool)
 
     def _one(self, batch: Batch, start: int) -> Chunk:
         """A single tile's chunk, trimmed to the keys its rows may see, so that it needs no padding."""
@@ -56,7 +57,7 @@ class Gather:
         if self._level.pages is None:
             row = int(batch.host.entry)
             k, v = (self._slice(pool, row + first, last - first, name) for pool, name in self._named())
-            return Chunk(k, v, self._keys(batch, start + first - begin, last - first), first, None)
+            return Chunk(k, v, self._keys(batch, start + first - begin, last - first), first, False, None)
         size = last - begin
         if self._by_page:
             size = -(-size // self._page_size) * self._page_size
@@ -64,7 +65,7 @@ class Gather:
         k, v, in_pool = self._read(batch, key)
         part = slice(first - begin, last - begin)
         in_pool = None if in_pool is None else in_pool[:, part]
-        return Chunk(k[:, part], v[:, part], key[:, part], first, in_pool)
+        return Chunk(k[:, part], v[:, part], key[:, part], first, True, in_pool)
 
     def _named(self) -> tuple[tuple[torch.Tensor, str], tuple[torch.Tensor, str]]:
         return (self._pools.k, "k"), (self._pools.v, "v")

@@ -70,7 +70,7 @@ class Logits:
         """Whether causal and window hide nothing of this chunk; asked of the host's copy of the plan."""
         if self._visibility.kind is not MaskKind.CAUSAL and self._visibility.window_left < 0:
             return True
-        if len(batch.host.row) > 1:
+        if batch.size > 1:
             return False
         first = chunk.first + int(batch.host.offset)
         bounds = int(batch.host.pos_first), int(batch.host.pos_last)

@@ -12,7 +12,7 @@ from arch_caps import PosEncoding, Request
 from rocade._mask import Visibility
 from rocade._plan import RunArgs
 from rocade._problem import Problem
-from rocade.backends.torch._gather import Gather
+from rocade.backends.torch._gather import Chunk, Gather
 from rocade.backends.torch._logits import Logits
 from rocade.backends.torch._rope import Rope
 from rocade.backends.torch._scratch import Layout, Scratch
@@ -66,9 +66,7 @@ class TorchPlan:
                 chunk = chunk._replace(k=self._rope.rotate(chunk.k, key_pos))
             raw = _products(q, chunk.k, scratch)
             used = self._logits.finish(raw, batch, chunk, row_pos)
-            # The value of a key that no row sees may be anything, and 0 * NaN is NaN.
-            v = chunk.v if used is None else chunk.v.where(used[:, :, None, None], 0.0)
-            softmax.add(raw.flatten(2, 3), v)
+            softmax.add(raw.flatten(2, 3), chunk.v if used is None else _without_unused(chunk, used))
         _merge_rows(*softmax.result(), rows, batch, out, lse)
 
     def _queries(self, args: RunArgs, rows: torch.Tensor, row_pos: torch.Tensor) -> torch.Tensor:
@@ -93,6 +91,12 @@ def _products(q: torch.Tensor, k: torch.Tensor, scratch: Scratch) -> torch.Tenso
     for products, query, key in zip(raw, q.flatten(2, 3), k.permute(0, 2, 3, 1), strict=True):
         torch.bmm(query, key, out=products)
     return raw.view(b, heads, group, m, k.shape[1])
+
+
+def _without_unused(chunk: Chunk, used: torch.Tensor) -> torch.Tensor:
+    """Values with 0 for keys that no row sees: such a value may be anything, and 0 * NaN is NaN."""
+    unused = ~used[:, :, None, None]
+    return chunk.v.masked_fill_(unused, 0.0) if chunk.writable else chunk.v.masked_fill(unused, 0.0)
 
 
 def _merge_rows(

@@ -16,8 +16,8 @@ class Layout:
     """Bytes of each named buffer: the most that any batch of a plan needs."""
 
     def __init__(self, request: Request, batches: list[Batch]) -> None:
-        tokens = max((len(batch.host.row) * batch.chunk for batch in batches), default=0)
-        scores = max((len(b.host.row) * b.chunk * b.rows for b in batches), default=0) * request.num_qo_heads
+        tokens = max((batch.size * batch.chunk for batch in batches), default=0)
+        scores = max((b.size * b.chunk * b.rows for b in batches), default=0) * request.num_qo_heads
         widest = max(request.head_dim_qk, request.head_dim_vo)
         itemsize = 0 if request.kv_dtype.size == 4 else request.kv_dtype.size
         sizes = {

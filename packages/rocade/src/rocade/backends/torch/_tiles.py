@@ -6,6 +6,7 @@ All arithmetic is int64 on the host. Letters: T query rows, B requests of a leve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -64,13 +65,14 @@ class Tiles(NamedTuple):
         return Tiles(*(column.to(device) for column in self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
-    """Tiles of one level that run as one: `host` and `tiles` are the same columns, on host and device."""
+    """Tiles of one level that run as one, cut from the level's tiles when first run: plans stay cheap."""
 
     level: int
-    host: Tiles
-    tiles: Tiles
+    part: slice
+    level_host: Tiles
+    level_tiles: Tiles  # the same on the device
     rows: int  # rows of the tallest tile; shorter ones repeat their last row
     keep: (
         torch.Tensor | None
@@ -79,23 +81,20 @@ class Batch:
     keys: int  # keys of the longest tile, from its key_begin
     shortest: int  # keys of the shortest
 
-    @staticmethod
-    def of(level: int, host: Tiles, tiles: Tiles, chunk: int) -> Batch:
-        """Measure the tiles `host`, which `tiles` repeats on the device."""
-        keys = host.key_last - host.key_begin
-        rows = int(host.rows.max())
-        ragged = int(host.rows.min()) < rows
-        keep = (torch.arange(rows) < host.rows[:, None]).flatten().nonzero()[:, 0] if ragged else None
-        return Batch(
-            level=level,
-            host=host,
-            tiles=tiles,
-            rows=rows,
-            keep=None if keep is None else keep.to(tiles.row.device),
-            chunk=chunk,
-            keys=int(keys.max()),
-            shortest=int(keys.min()),
-        )
+    @property
+    def size(self) -> int:
+        """Number of tiles."""
+        return int(self.part.stop - self.part.start)
+
+    @cached_property
+    def host(self) -> Tiles:
+        """The batch's tiles, to take numbers from."""
+        return self.level_host.take(self.part)
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """The batch's tiles, to compute with."""
+        return self.level_tiles.take(self.part)
 
 
 def cut(
@@ -195,11 +194,14 @@ def _batches(
     keys = tiles.key_last - tiles.key_begin
     tall, chunk = _power_of_two(tiles.rows), _power_of_two(keys).clamp_max(sizes.keys)
     chunk = (chunk // unit * unit).clamp_min(unit)
-    steps = (keys + chunk - 1) // chunk
-    order = torch.argsort((tall << 48) + (chunk << 32) + steps, stable=True)
-    tiles, on_device = tiles.take(order), tiles.take(order).to(device)
-    batches: list[Batch] = []
+    order = torch.argsort(
+        (tall << 48) + (chunk << 32) + keys, stable=True
+    )  # like lengths waste little padding
+    host = tiles.take(order)
+    on_device = host.to(device)
     kinds = list(zip(tall[order].tolist(), chunk[order].tolist(), strict=True))
+    rows, lengths = tiles.rows[order].tolist(), keys[order].tolist()
+    batches: list[Batch] = []
     first = 0
     while first < len(kinds):
         limit = 1 if alone else _tiles_per_batch(*kinds[first], request.num_qo_heads, sizes)
@@ -207,9 +209,21 @@ def _batches(
         while last < len(kinds) and last - first < limit and kinds[last] == kinds[first]:
             last += 1
         part = slice(first, last)
-        batches.append(Batch.of(index, tiles.take(part), on_device.take(part), kinds[first][1]))
+        keep = _no_repeats(rows[part], device)
+        chunk_keys, longest = kinds[first][1], lengths[last - 1]
+        batches.append(
+            Batch(index, part, host, on_device, max(rows[part]), keep, chunk_keys, longest, lengths[first])
+        )
         first = last
     return batches
+
+
+def _no_repeats(rows: list[int], device: torch.device) -> torch.Tensor | None:
+    """Which of the flat `[n, max(rows)]` rows are a tile's own; None when all are."""
+    most = max(rows)
+    if min(rows) == most:
+        return None
+    return torch.tensor([i * most + row for i, n in enumerate(rows) for row in range(n)], device=device)
 
 
 def _tiles_per_batch(rows: int, chunk: int, heads: int, sizes: Sizes) -> int:
