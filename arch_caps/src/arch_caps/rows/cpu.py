@@ -1,4 +1,4 @@
-"""Rows of backend `cpu`: native C++ kernels, and PyTorch's fused attention for long queries."""
+"""Rows of backend `cpu`: native C++ kernels for every attention op, merge, sum and append."""
 
 from dataclasses import replace
 
