@@ -84,6 +84,7 @@ MASKS: tuple[dict[str, Any], ...] = (
     {"window": 9},
     {"causal": True, "window": 20},
     {"cap": 2.0},
+    {"cap": 3e4},  # far above the logits: an absolute error of tanh would show, multiplied by the cap
     {"alibi": True},
     {"causal": True, "window": 30, "cap": 1.5, "alibi": True, "v_scale": 0.25},
 )

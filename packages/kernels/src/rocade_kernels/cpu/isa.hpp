@@ -254,12 +254,22 @@ RK_INLINE Vec exp2(Vec x) {
   return x < -126.0f ? Vec{} : scaled;
 }
 
-// tanh to about 1e-7 absolute.
+// tanh to about 2e-7 relative: a soft cap multiplies it, and an absolute error would grow with the cap.
 RK_INLINE Vec tanh(Vec x) {
   constexpr float kTwoLog2E = 2.8853900817779268f;
   constexpr float kSaturated = 10.0f; // tanh(10) rounds to 1
+  constexpr float kNearZero = 0.625f; // from here on 1 - 2 / (e^2x + 1) loses no more than a bit
   const Vec limited = x > kSaturated ? splat(kSaturated) : x < -kSaturated ? splat(-kSaturated) : x;
-  return 1.0f - 2.0f / (exp2(limited * kTwoLog2E) + 1.0f);
+  const Vec far = 1.0f - 2.0f / (exp2(limited * kTwoLog2E) + 1.0f);
+  // Least-squares fit of (tanh(x) / x - 1) / x^2 on Chebyshev nodes: relative error of tanh 5e-9.
+  const Vec square = limited * limited;
+  Vec p = splat(-5.71896276e-3f);
+  p = p * square + 2.06531249e-2f;
+  p = p * square - 5.37446588e-2f;
+  p = p * square + 1.33315131e-1f;
+  p = p * square - 3.33332866e-1f;
+  const Vec near = limited + limited * square * p;
+  return square < kNearZero * kNearZero ? near : far; // NaN compares false and is NaN in `far`
 }
 
 } // namespace rk::RK_ISA_NAMESPACE
