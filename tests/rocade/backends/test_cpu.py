@@ -9,12 +9,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from arch_caps import DType, MaskKind, Op, Request
+from arch_caps import DType, Op, Request
 from rocade._plan import KV, RunArgs
 from rocade._problem import Level, PageTable, Problem
-from rocade.backends.cpu import BACKEND
-from rocade.backends.cpu._plan import CpuPlan
+from rocade.backends.cpu import BACKEND, _plan
+from rocade.conformance import grid, runner
 from rocade_kernels import _build, _native
+from rocade_kernels.cpu_plans import ALWAYS_SHARE, PlanArgs
 
 pytestmark = pytest.mark.skipif(
     _native.library_or_none() is None, reason="no native library, and no compiler to build it"
@@ -107,16 +108,17 @@ def test_same_bits_whatever_the_workspace_holds() -> None:
     assert torch.equal(first, args.out)
 
 
-def test_cascade_setting_shares_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    level = Level(int32(0, 2), int32(16), PageTable(int32(0, 1), int32(0), int32(16), 16, 0))
-    leaf = Level(int32(0, 1, 2), int32(3, 4), PageTable(int32(0, 1, 2), int32(1, 2), int32(3, 4), 16, 2))
-    problem = Problem((level, leaf), 2, torch.device("cpu"))
-    cascade = request(op=Op.CASCADE, num_levels=2, mask=MaskKind.CAUSAL)
-    for value, shared in (("0", 0), ("1", 1)):
-        monkeypatch.setenv("FLASHINFER_HIP_FUSED_CASCADE", value)
-        plan = BACKEND.plan(cascade, problem)
-        assert isinstance(plan, CpuPlan)
-        assert plan.native.shared_nodes == shared
+@pytest.mark.parametrize("threads", [1, 3])
+def test_cascade_is_right_whatever_is_shared(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _plan._plan_args
+
+    def forced(request: Request, problem: Problem) -> PlanArgs:
+        return made(request, problem)._replace(share=ALWAYS_SHARE, threads=threads)
+
+    monkeypatch.setattr(_plan, "_plan_args", forced)
+    reports = [runner.run(case, "cpu") for case in grid.cases(Op.CASCADE)[threads::3]]
+    assert [str(report) for report in reports if report.outcome is runner.Outcome.FAILED] == []
+    assert sum(report.outcome is runner.Outcome.PASSED for report in reports) > len(reports) // 2
 
 
 def test_absent_without_library_or_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,22 +38,9 @@ VALIDATE = Setting(
     "lengths out of range raise ValueError. Costs a synchronisation at each plan and run.",
 )
 
-FUSED_CASCADE = Setting(
-    "FLASHINFER_HIP_FUSED_CASCADE",
-    bool,
-    False,
-    "Spelled as in FlashInfer's ROCm port and read at plan. 1 makes MultiLevelCascadeAttentionWrapper share "
-    "every level as given, whatever the cost model says.",
-)
-
-SETTINGS = (VALIDATE, FUSED_CASCADE)
+SETTINGS = (VALIDATE,)
 
 
 def validate() -> bool:
     """Whether device arrays are checked on the host (`ROCADE_VALIDATE`)."""
     return VALIDATE.read()
-
-
-def fused_cascade() -> bool:
-    """Whether cascade levels are shared whatever the cost model says (`FLASHINFER_HIP_FUSED_CASCADE`)."""
-    return FUSED_CASCADE.read()

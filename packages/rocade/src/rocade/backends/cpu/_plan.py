@@ -10,13 +10,10 @@ import ctypes
 import torch
 
 from arch_caps import DType, MaskKind, PosEncoding, Request
-from rocade import _settings
 from rocade._plan import KV, RunArgs
 from rocade._problem import Level, Problem
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import (
-    ALWAYS_SHARE,
-    AUTO_SHARE,
     LevelArrays,
     NativePlan,
     PlanArgs,
@@ -42,11 +39,6 @@ class CpuPlan:
             [_level_arrays(level) for level in problem.levels], _plan_args(request, problem)
         )
         self.workspace_bytes = self._native.workspace_bytes
-
-    @property
-    def native(self) -> NativePlan:
-        """The library's plan: what it shares, and its work list."""
-        return self._native
 
     def run(self, args: RunArgs) -> None:
         """Compute attention into `args.out` and `args.lse`."""
@@ -123,7 +115,6 @@ def _plan_args(request: Request, problem: Problem) -> PlanArgs:
         alibi=int(request.pos_encoding is PosEncoding.ALIBI),
         fixed_split_size=request.fixed_split_size or 0,
         disable_split=int(request.disable_split_kv),
-        share=ALWAYS_SHARE if len(problem.levels) > 1 and _settings.fused_cascade() else AUTO_SHARE,
         threads=torch.get_num_threads(),
         isa=chosen_isa(),
     )
