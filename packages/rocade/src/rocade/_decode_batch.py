@@ -335,4 +335,4 @@ def _dtypes(given: Mapping[str, Any]) -> tuple[DTypeLike, DTypeLike | None]:
 @functools.lru_cache(maxsize=64)
 def every(q_len: int, batch: int) -> Tensor:
     """int32 host `[batch + 1]`: 0, q_len, 2 * q_len, ... Shared, so not to be written."""
-    return torch.arange(0, (batch + 1) * q_len, q_len, dtype=torch.int32)
+    return torch.arange(0, (batch + 1) * q_len, q_len, dtype=torch.int32, device="cpu")

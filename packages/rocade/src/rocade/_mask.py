@@ -92,7 +92,7 @@ def adopt(bits: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device
     Raises ValueError when it is no 1-D uint8 tensor of exactly that many bytes.
     """
     _check_flat("packed_custom_mask", bits, (torch.uint8,))
-    indptr = torch.zeros(qo_len.numel() + 1, dtype=torch.int64)
+    indptr = torch.zeros(qo_len.numel() + 1, dtype=torch.int64, device="cpu")
     torch.cumsum((_cells(qo_len, kv_len).diff() + 7) // 8, 0, out=indptr[1:])
     if bits.numel() != int(indptr[-1]):
         expected = f"{int(indptr[-1])}, the sum of ceil(qo_len * kv_len / 8)"
@@ -102,7 +102,7 @@ def adopt(bits: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device
 
 def _cells(qo_len: torch.Tensor, kv_len: torch.Tensor) -> torch.Tensor:
     """int64 `[B + 1]`: first element of each request's block in the flat mask."""
-    indptr = torch.zeros(qo_len.numel() + 1, dtype=torch.int64)
+    indptr = torch.zeros(qo_len.numel() + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(qo_len.to(torch.int64) * kv_len, 0, out=indptr[1:])
     return indptr
 

@@ -228,7 +228,7 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(SharedPrefixWrapper):
         pages = _checks.pages(
             unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, page_size, self.device, names=UNIQUE
         )
-        rows = torch.arange(pages.kv_len.numel() + 1, dtype=torch.int32)
+        rows = torch.arange(pages.kv_len.numel() + 1, dtype=torch.int32, device="cpu")
         self._keep(
             Level(rows, pages.kv_len, pages.table),
             {
@@ -350,4 +350,4 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(SharedPrefixWrapper):
 
 
 def _ints(*values: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+    return torch.tensor(values, dtype=torch.int32, device="cpu")

@@ -99,4 +99,4 @@ def attend(
 @functools.lru_cache(maxsize=256)
 def _ends(length: int) -> Tensor:
     """int32 host `[0, length]`, the indptr of one request. Shared, so not to be written."""
-    return torch.tensor([0, length], dtype=torch.int32)
+    return torch.tensor([0, length], dtype=torch.int32, device="cpu")

@@ -84,7 +84,7 @@ class BatchWrapper:
         self._float_workspace_buffer = check_workspace("float_workspace_buffer", float_workspace_buffer)
         # Plans keep their integers on the host, so nothing is written here. Engines pass it on.
         self._int_workspace_buffer = float_workspace_buffer.new_empty(0, dtype=torch.uint8)
-        self._pin_memory_int_workspace_buffer = torch.empty(0, dtype=torch.uint8)
+        self._pin_memory_int_workspace_buffer = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._plan_info: object = None  # written by engines, never read here
         self.device = float_workspace_buffer.device
         self._layout = _layout.kv_layout(kv_layout)

@@ -99,7 +99,7 @@ def _check_numbers(min_shared_pages: int, max_levels: int | None, pad_levels: bo
 def _query_rows(qo_indptr: torch.Tensor | None, batch: int) -> torch.Tensor:
     """Checked host indptr of the query rows; one row a request by default."""
     if qo_indptr is None:
-        return torch.arange(batch + 1, dtype=torch.int32)
+        return torch.arange(batch + 1, dtype=torch.int32, device="cpu")
     rows = _checks.rows("qo_indptr", qo_indptr)
     if rows.batch != batch:
         raise invalid("qo_indptr", f"{rows.batch} requests", f"{batch}, as many as paged_kv_indptr has")
@@ -128,9 +128,9 @@ def _add_shared(
             bounds.append(node.end)
             skip.append(node.shared_from)
             take.append(node.pages - node.shared_from)
-    rows = torch.tensor(bounds)
-    counts = torch.tensor(take)
-    begin = table.indptr[rows[:-1]] + torch.tensor(skip)
+    rows = torch.tensor(bounds, device="cpu")
+    counts = torch.tensor(take, device="cpu")
+    begin = table.indptr[rows[:-1]] + torch.tensor(skip, device="cpu")
     last = torch.where(counts > 0, table.page_size, 0)
     _append(levels, qo[rows], begin, counts, last, table.indices, device)
 
@@ -147,7 +147,7 @@ def _add_rest(
     for node in nodes:  # outer ones first
         if node.kept:
             covered[node.begin : node.end] = [node.pages] * (node.end - node.begin)
-    shared = torch.tensor(covered, dtype=torch.int64)
+    shared = torch.tensor(covered, dtype=torch.int64, device="cpu")
     counts = table.indptr.diff() - shared
     last = torch.where(counts > 0, table.last_page_len, 0)
     _append(levels, qo, table.indptr[:-1] + shared, counts, last, table.indices, device)
@@ -163,9 +163,10 @@ def _append(
     device: torch.device,
 ) -> None:
     """Append a level whose request i reads `counts[i]` page ids from `begin[i]` on."""
-    kv_indptr = torch.zeros(counts.numel() + 1, dtype=torch.int64)
+    kv_indptr = torch.zeros(counts.numel() + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(counts, 0, out=kv_indptr[1:])
-    source = torch.arange(int(kv_indptr[-1])) + torch.repeat_interleave(begin - kv_indptr[:-1], counts)
+    source = torch.repeat_interleave(begin - kv_indptr[:-1], counts)
+    source += torch.arange(source.numel(), device="cpu")
     levels.qo_indptr_arr.append(qo_indptr)
     levels.paged_kv_indptr_arr.append(kv_indptr.to(torch.int32))
     levels.paged_kv_indices_arr.append(indices[source].to(device))

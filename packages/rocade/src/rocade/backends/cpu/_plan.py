@@ -78,7 +78,7 @@ class CpuPlan:
         given, need = self._problem.workspace, self.workspace_bytes
         if given is not None and given.numel() >= need and given.data_ptr() % _ALIGN == 0:
             return given
-        return torch.empty(need, dtype=torch.uint8)
+        return torch.empty(need, dtype=torch.uint8, device="cpu")
 
     def _mask(self) -> tuple[int, int]:
         mask = self._problem.mask

@@ -115,14 +115,14 @@ def cut(
 
 def _positions(problem: Problem) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Per level, the global position of its key 0 for each row; and each row's own position. int64 `[T]`."""
-    total = torch.zeros(problem.num_rows, dtype=torch.int64)
+    total = torch.zeros(problem.num_rows, dtype=torch.int64, device="cpu")
     offsets = []
     for level in problem.levels:
         offsets.append(total)
         total = total + torch.repeat_interleave(level.kv_len.to(torch.int64), _lengths(level.qo_indptr))
     last = problem.levels[-1].qo_indptr.to(torch.int64)
     lengths = _lengths(last)
-    from_end = torch.arange(problem.num_rows) - torch.repeat_interleave(last[1:], lengths)
+    from_end = torch.arange(problem.num_rows, device="cpu") - torch.repeat_interleave(last[1:], lengths)
     return offsets, total + from_end
 
 
@@ -166,15 +166,15 @@ def _row_tiles(indptr: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Ten
     count = (lengths + most - 1) // most
     start = torch.repeat_interleave(indptr[:-1], count)
     end = torch.repeat_interleave(indptr[1:], count)
-    nth = torch.arange(start.numel()) - torch.repeat_interleave(count.cumsum(0) - count, count)
+    nth = torch.arange(start.numel(), device="cpu") - torch.repeat_interleave(count.cumsum(0) - count, count)
     row = start + nth * most
-    return start, row, torch.minimum(end - row, torch.tensor(most))
+    return start, row, (end - row).clamp_max(most)
 
 
 def _bounds(position: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Least and greatest position in each tile; tiles lie one after another and cover all rows."""
     tile = torch.repeat_interleave(rows)
-    empty = torch.zeros(rows.numel(), dtype=torch.int64)
+    empty = torch.zeros(rows.numel(), dtype=torch.int64, device="cpu")
     least = empty.scatter_reduce(0, tile, position, "amin", include_self=False)
     return least, empty.scatter_reduce(0, tile, position, "amax", include_self=False)
 
