@@ -115,6 +115,9 @@ def test_numbers_may_be_one_element_tensors() -> None:
         ({"sm_scale": torch.ones(8)}, "sm_scale: got a tensor of shape .8."),
         ({"logits_soft_cap": -1.0}, "logits_soft_cap: got -1.0"),
         ({"logits_soft_cap": math.inf}, "logits_soft_cap: got inf"),
+        ({"logits_soft_cap": 1e39}, "logits_soft_cap: got 1e.39"),  # infinite in fp32
+        ({"logits_soft_cap": 1e-46}, "logits_soft_cap: got 1e-46"),  # 0 in fp32, which would mean none
+        ({"sm_scale": -1e39}, "sm_scale: got -1e.39, expected a finite number that fp32 holds"),
         ({"rope_scale": 0.0}, "rope_scale: got 0.0"),
         ({"rope_theta": -1e4}, "rope_theta"),
         ({"window_left": 1.5}, "window_left: got 1.5"),

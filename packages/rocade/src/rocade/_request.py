@@ -17,6 +17,8 @@ DTypeLike = torch.dtype | str
 Scale = float | torch.Tensor | None
 
 _FLOATS = frozenset((DType.FP32, DType.FP16, DType.BF16))
+_LARGEST = torch.finfo(torch.float32).max
+_LARGEST_CAP = 2.0**126  # fp32 holds it and, in full precision, its inverse, which logits are multiplied with
 _POS_ENCODINGS = {mode.value: mode for mode in PosEncoding}
 
 
@@ -180,8 +182,8 @@ def window(window_left: SupportsIndex) -> int:
 def soft_cap(value: SupportsFloat | None) -> float:
     """The cap on logits; None and 0 mean none."""
     cap = 0.0 if value is None else number("logits_soft_cap", value)
-    if not (math.isfinite(cap) and cap >= 0.0):
-        raise invalid("logits_soft_cap", cap, "None, 0 or a positive number")
+    if cap != 0.0 and not 1.0 / _LARGEST_CAP <= cap <= _LARGEST_CAP:
+        raise invalid("logits_soft_cap", cap, f"None, 0 or a positive number up to {_LARGEST_CAP:.3g}")
     return cap
 
 
@@ -190,9 +192,7 @@ def softmax_scale(value: SupportsFloat | None, head_dim_qk: int) -> float:
     if value is None:
         return 1.0 / math.sqrt(head_dim_qk)
     scale = number("sm_scale", value)
-    if not math.isfinite(scale):
-        raise invalid("sm_scale", scale, "a finite number")
-    return scale
+    return _held_by_fp32("sm_scale", scale)
 
 
 def scale(name: str, value: Scale) -> float:
@@ -200,9 +200,7 @@ def scale(name: str, value: Scale) -> float:
     if value is None:
         return 1.0
     factor = value if type(value) is float else number(name, value)
-    if not math.isfinite(factor):
-        raise invalid(name, factor, "a finite number")
-    return factor
+    return _held_by_fp32(name, factor)
 
 
 def pos_encoding(mode: object, head_dim_qk: int) -> PosEncoding:
@@ -257,6 +255,13 @@ def one_element(name: str, value: torch.Tensor) -> torch.Tensor:
     """A tensor that stands for a number; scales per head or per token are not supported."""
     if value.numel() != 1:
         raise invalid(name, f"a tensor of shape {list(value.shape)}", "a number or a one-element tensor")
+    return value
+
+
+def _held_by_fp32(name: str, value: float) -> float:
+    """A number that arithmetic in fp32 may use: beyond its range it would turn to infinity there."""
+    if not abs(value) <= _LARGEST:
+        raise invalid(name, value, "a finite number that fp32 holds")
     return value
 
 
