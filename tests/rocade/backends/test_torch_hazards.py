@@ -74,6 +74,20 @@ def test_values_that_a_mask_hides_may_be_nan(page_size: int) -> None:
     assert (got.lse[1:] == float("-inf")).all()
 
 
+@pytest.mark.parametrize("bad", [NAN, float("inf"), float("-inf")])
+@pytest.mark.parametrize("page_size", [0, 4])
+def test_a_value_reaches_no_row_that_does_not_see_it(page_size: int, bad: float) -> None:
+    """The last key of a causal request: its last row sees it, and the rows before do not."""
+    call = build(Spec([([5], [9])], page_size=page_size, mask=MaskKind.CAUSAL))
+    want = answer(call)
+    call.kv[0].v[token_of(call, 8)][..., 3] = bad
+    got = answer(call)
+    assert torch.equal(got.out[:4], want.out[:4])
+    assert not got.out[4, :, 3].isfinite().any()
+    assert torch.equal(got.out[4, :, :3], want.out[4, :, :3])
+    assert torch.equal(got.lse, want.lse)
+
+
 def token_of(call: Call, key: int) -> tuple[int, ...]:
     """Index of key `key` of request 0 in the pool."""
     level = call.problem.levels[0]

@@ -67,7 +67,8 @@ class TorchPlan:
                 chunk = chunk._replace(k=self._rope.rotate(chunk.k, key_pos))
             raw = _products(q, chunk.k, scratch)
             used = self._logits.finish(raw, batch, chunk, row_pos)
-            softmax.add(raw.flatten(2, 3), chunk.v if used is None else _without_unused(chunk, used))
+            v = chunk.v if used is None else _without_unused(chunk, used)
+            softmax.add(raw.flatten(2, 3), v, some_hidden=used is not None and batch.rows > 1)
         _merge_rows(*softmax.result(), rows, batch, out, lse)
 
     def _queries(self, args: RunArgs, rows: torch.Tensor, row_pos: torch.Tensor) -> torch.Tensor:
