@@ -206,8 +206,10 @@ def test_results_may_be_state_a_but_no_other_input() -> None:
         (r"out\[0\]", lambda: cascade.merge_states(v[:, :1], s[:, :1], out=(v[:, 0], s[:, 0].clone()))),
         ("out", lambda: cascade.attention_sum(v[:, :1], out=v[:, 0])),
         ("v", lambda: cascade.merge_state_in_place(shifted[1:], new_s, shifted[:-1], s[1])),
+        (r"out\[1\]", lambda: cascade.merge_state(v[0], s[0], v[1], s[1], out=(new_v, new_v[:, :, 0]))),
+        ("s", lambda: cascade.merge_state_in_place(new_v, new_v[:, :, 0], v[1], s[1])),
     ):
-        with pytest.raises(ValueError, match=f"^{message}: got memory of an input"):
+        with pytest.raises(ValueError, match=f"^{message}: got memory of another argument"):
             call()
 
 
@@ -255,6 +257,8 @@ BAD = {
     "out: got .*\\[4, 2, 8\\]": lambda: cascade.attention_sum(V[None], out=V.clone()),
     "backend: got 'fastest'": lambda: cascade.merge_state(V, S, V, S, backend="fastest"),
     "v_a: got a tensor that requires grad": lambda: cascade.merge_state(V.clone().requires_grad_(), S, V, S),
+    "s_b: got a tensor that requires grad": lambda: cascade.merge_state(V, S, V, S.clone().requires_grad_()),
+    "v_b: got a lazily negated view": lambda: cascade.merge_state(V, S, torch._neg_view(V), S),
 }
 
 

@@ -127,6 +127,40 @@ def test_a_result_may_not_lie_on_the_query(batch: Batch) -> None:
         plan_paged(batch).run(batch.q, batch.fused, out=batch.q)
 
 
+def test_a_result_may_not_lie_on_keys_values_or_the_other_result(batch: Batch) -> None:
+    pool = batch.fused.clone()
+    out = pool.view(-1)[5 : 5 + batch.q.numel()].view_as(batch.q)
+    lse = pool.view(-1)[-batch.q[..., 0].numel() :].view(batch.q.shape[:2])
+    for given in ({"out": out}, {"lse": lse}):
+        (name,) = given
+        with pytest.raises(ValueError, match=f"{name}: got memory of K, V or the other result"):
+            plan_paged(batch).run(batch.q, pool, **given)
+    own = torch.zeros_like(batch.q)
+    with pytest.raises(ValueError, match="lse: got memory of K, V or the other result"):
+        plan_paged(batch).run(batch.q, batch.fused, out=own, lse=own.view(-1)[: lse.numel()].view_as(lse))
+    assert torch.equal(pool.nan_to_num(7.0), batch.fused.nan_to_num(7.0))
+
+
+def test_an_input_that_wants_a_gradient_is_named(batch: Batch) -> None:
+    state = torch.zeros(8, HEADS, DIM), torch.zeros(8, HEADS, requires_grad=True)
+    with pytest.raises(ValueError, match=r"paged_kv_cache \(K\): got a tensor that requires grad"):
+        plan_paged(batch).run(batch.q, batch.fused.clone().requires_grad_())
+    k, v = dense(batch)
+    with pytest.raises(ValueError, match=r"v: got a tensor that requires grad"):
+        plan_ragged(batch).run(batch.q, k, v.clone().requires_grad_())
+    with pytest.raises(ValueError, match=r"partial_state\[1\]: got a tensor that requires grad"):
+        plan_paged(batch).run(batch.q, batch.fused, partial_state=state)
+
+
+def test_a_lazily_negated_view_is_not_read_as_its_memory(batch: Batch) -> None:
+    for q, cache, name in (
+        (torch._neg_view(batch.q), batch.fused, "q"),
+        (batch.q, torch._neg_view(batch.fused), r"paged_kv_cache \(K\)"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: got a lazily negated view"):
+            plan_paged(batch).run(q, cache)
+
+
 def test_a_query_that_requires_grad_is_fine_without_grad_mode(batch: Batch) -> None:
     with torch.no_grad():
         plan_paged(batch).run(batch.q.clone().requires_grad_(), batch.fused)

@@ -79,10 +79,23 @@ def check_dense(
 
 
 def check_rows_contiguous(name: str, tensor: torch.Tensor) -> None:
-    """Refuse a tensor whose last dimension is strided; every other stride is free."""
+    """Refuse a tensor whose last dimension is strided; every other stride is free.
+
+    Nor may its memory hold the negatives of its values, as that of `x.conj().imag` does: kernels read memory.
+    """
     if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
         raise invalid(
             name, f"stride {tensor.stride(-1)} in the last dimension", "a contiguous last dimension"
+        )
+    if tensor.is_neg():
+        raise invalid(name, "a lazily negated view", "a tensor of stored values, as .resolve_neg() makes")
+
+
+def check_no_grad(name: str, tensor: torch.Tensor) -> None:
+    """Refuse an input that wants a gradient: none would flow, and training would go wrong without a word."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise invalid(
+            name, "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
         )
 
 
@@ -103,6 +116,7 @@ def _check(
     if tensor.device != device:
         raise invalid(name, f"device {tensor.device}", f"device {device}")
     check_rows_contiguous(name, tensor)
+    check_no_grad(name, tensor)
 
 
 def _pair(cache: object, name: str) -> tuple[torch.Tensor, torch.Tensor]:

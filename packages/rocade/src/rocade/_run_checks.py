@@ -5,12 +5,14 @@ Letters: T query rows, Hq heads, D head dims.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from arch_caps import Request
 from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
-from rocade._layout import check_rows_contiguous
+from rocade._layout import check_no_grad, check_rows_contiguous
 from rocade._plan import State
 
 
@@ -28,16 +30,21 @@ def queries(
     if q.device != device:
         raise invalid("q", f"device {q.device}", f"device {device}")
     check_rows_contiguous("q", q)
-    if q.requires_grad and torch.is_grad_enabled():
-        raise invalid(
-            "q", "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
-        )
+    check_no_grad("q", q)
 
 
 def result(
-    name: str, given: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, q: torch.Tensor
+    name: str,
+    given: torch.Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    q: torch.Tensor,
+    others: Iterable[torch.Tensor],
 ) -> torch.Tensor:
-    """The tensor to write a result into: the caller's, checked, or a new one."""
+    """The tensor to write a result into: the caller's, checked, or a new one.
+
+    It shares no memory with `q`, nor with `others`: keys, values and the other result.
+    """
     if given is None:
         return torch.empty(shape, dtype=dtype, device=q.device)
     same(name, given, shape, dtype, q.device)
@@ -45,6 +52,9 @@ def result(
         raise invalid(name, f"strides {given.stride()}", "an element of its own for each result")
     if overlap(given, q):
         raise invalid(name, "memory of q", "memory of its own: q is read while the result is written")
+    storage = given.untyped_storage().data_ptr()  # asked first: the comparison of elements is slower
+    if any(other.untyped_storage().data_ptr() == storage and overlap(given, other) for other in others):
+        raise invalid(name, "memory of K, V or the other result", "memory of its own")
     return given
 
 
@@ -60,6 +70,8 @@ def partial_state(state: State, out: torch.Tensor, lse: torch.Tensor | None, row
     o, s = state
     same("partial_state[0]", o, (rows, *out.shape[1:]), out.dtype, out.device)
     same("partial_state[1]", s, (rows, out.shape[1]), torch.float32, out.device)
+    check_no_grad("partial_state[0]", o)
+    check_no_grad("partial_state[1]", s)
     written = [t for t in (out, lse) if t is not None]
     if any(overlap(o, t) for t in written):
         o = o.clone()

@@ -136,10 +136,7 @@ def _check_v(name: str, v: object, dims: int) -> None:
         raise invalid(name, _describe(v), f"a tensor {expected}")
     if v.dtype not in _FLOATS:
         raise invalid(name, v.dtype, "float32, float16 or bfloat16")
-    if v.requires_grad and torch.is_grad_enabled():
-        raise invalid(
-            name, "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
-        )
+    _layout.check_no_grad(name, v)
     _layout.check_rows_contiguous(name, v)
 
 
@@ -154,11 +151,10 @@ def _lse(name: str, s: object, v: torch.Tensor) -> torch.Tensor:
     """The fp32 log2-sum-exp that belongs to `v [..., H, D]`; another float dtype is converted."""
     if not isinstance(s, torch.Tensor) or s.shape != v.shape[:-1] or s.device != v.device:
         raise invalid(name, _describe(s), f"torch.float32 {list(v.shape[:-1])} on {v.device}")
-    if s.dtype is torch.float32:
-        return s
     if not s.is_floating_point():
         raise invalid(name, s.dtype, "torch.float32")
-    return s.to(torch.float32)
+    _layout.check_no_grad(name, s)
+    return s.resolve_neg().to(torch.float32)
 
 
 def _state_like(v: torch.Tensor, shape: tuple[int, ...]) -> State:
@@ -191,6 +187,7 @@ def _checked_state(
     v_itself, s_itself = itself or (None, None)
     _check_apart(names[0], v_out, others[0], v_itself)
     _check_apart(names[1], s_out, others[1], s_itself)
+    _check_apart(names[1], s_out, v_out)
     return v_out, s_out
 
 
@@ -238,7 +235,9 @@ def _check_apart(
         is_same = out.data_ptr() == itself.data_ptr() and out.stride() == itself.stride()
         shared = not is_same and overlap(out, itself)
     if shared:
-        raise invalid(name, "memory of an input", "memory of its own: inputs are read while it is written")
+        raise invalid(
+            name, "memory of another argument", "memory of its own: inputs are read as it is written"
+        )
 
 
 def _row_mask(mask: object, v: torch.Tensor) -> torch.Tensor:

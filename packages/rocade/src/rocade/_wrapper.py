@@ -234,9 +234,10 @@ class BatchWrapper:
         queries(q, request, rows, problem.device, padded=self._use_cuda_graph)
         kv = self._caches(caches)
         shape = (q.shape[0], request.num_qo_heads)
-        out = result("out", out, (*shape, request.head_dim_vo), torch_dtype(request.o_dtype), q)
+        read = [tensor for level in kv for tensor in level]
+        out = result("out", out, (*shape, request.head_dim_vo), torch_dtype(request.o_dtype), q, read)
         if return_lse or lse is not None:
-            lse = result("lse", lse, shape, torch.float32, q)
+            lse = result("lse", lse, shape, torch.float32, q, (*read, out))
         if partial is not None:
             partial = partial_state(partial, out, lse, rows)
         if q.shape[0] != rows:
