@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from arch_caps import DType, Op, Request
-from rocade._plan import KV, RunArgs
+from rocade._plan import KV, RunArgs, State
 from rocade._problem import Level, PageTable, Problem
 from rocade.backends.cpu import BACKEND, _plan
 from rocade.conformance import grid, runner
@@ -155,6 +155,19 @@ def test_states_of_any_strides(layout: str) -> None:
     total = torch.full((3, 3, 40), math.nan)
     BACKEND.attention_sum(v.unflatten(0, (3, 2)), total)
     torch.testing.assert_close(total, v.unflatten(0, (3, 2)).sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v", "out", "lse", "partial_lse"])
+def test_freed_memory_is_not_read(which: str) -> None:
+    problem, args = decode(40)
+    args.lse = torch.empty(1, 4)
+    args.partial = State(torch.zeros_like(args.out), torch.zeros(1, 4))
+    plan = BACKEND.plan(request(), problem)
+    tensors = {"q": args.q, "k": args.kv[0].k, "v": args.kv[0].v, "out": args.out, "lse": args.lse}
+    tensors["partial_lse"] = args.partial.lse
+    tensors[which].untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="has no memory: its storage was freed"):
+        plan.run(args)
 
 
 def test_masked_rows_of_a_merge_in_place_are_not_touched() -> None:

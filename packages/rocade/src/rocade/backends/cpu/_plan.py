@@ -25,6 +25,14 @@ NATIVE_TORCH = {torch.float32: _abi.FP32, torch.float16: _abi.FP16, torch.bfloat
 _MASK = {MaskKind.NONE: _abi.MASK_NONE, MaskKind.CAUSAL: _abi.MASK_CAUSAL, MaskKind.CUSTOM: _abi.MASK_CUSTOM}
 
 
+def address(tensor: torch.Tensor) -> int:
+    """Where a tensor's elements start; ValueError when its storage was freed (`resize_(0)`)."""
+    at = tensor.data_ptr()
+    if at == 0 and tensor.numel():
+        raise ValueError(f"a tensor of shape {list(tensor.shape)} has no memory: its storage was freed")
+    return at
+
+
 class CpuPlan:
     """One work list for all levels; the library's cost model has decided what to share and where to cut."""
 
@@ -53,11 +61,11 @@ class CpuPlan:
                 ctypes.addressof(buffer),
                 len(self._problem.levels),
                 q.shape[0],
-                q.data_ptr(),
+                address(q),
                 NATIVE_TORCH[q.dtype],
                 q.stride(0),
                 q.stride(1),
-                out.data_ptr(),
+                address(out),
                 NATIVE_TORCH[out.dtype],
                 out.stride(0),
                 out.stride(1),
@@ -67,7 +75,7 @@ class CpuPlan:
                 args.sm_scale,
                 args.v_scale,
                 self.request.logits_soft_cap,
-                workspace.data_ptr(),
+                address(workspace),
                 workspace.numel(),
                 torch.get_num_threads(),
             )
@@ -82,7 +90,7 @@ class CpuPlan:
 
     def _mask(self) -> tuple[int, int]:
         mask = self._problem.mask
-        return (0, 0) if mask is None else (mask.bits.data_ptr(), mask.bits.numel())
+        return (0, 0) if mask is None else (address(mask.bits), mask.bits.numel())
 
 
 _ALIGN = 4  # bytes; the workspace holds fp32
@@ -125,22 +133,20 @@ def _level_tensors(level: Level, kv: KV) -> bytes:
     pages = level.pages
     if pages is None:
         strides = (0, k.stride(0), k.stride(1), 0, v.stride(0), v.stride(1))
-        return _abi.LEVEL_TENSORS.pack(
-            k.data_ptr(), v.data_ptr(), *strides, min(k.shape[0], v.shape[0]), 0, 0
-        )
+        return _abi.LEVEL_TENSORS.pack(address(k), address(v), *strides, min(k.shape[0], v.shape[0]), 0, 0)
     return _abi.LEVEL_TENSORS.pack(
-        k.data_ptr(),
-        v.data_ptr(),
+        address(k),
+        address(v),
         *k.stride()[:3],
         *v.stride()[:3],
         min(k.shape[0], v.shape[0]),
-        pages.indices.data_ptr(),
+        address(pages.indices),
         pages.indices.numel(),
     )
 
 
 def _lse(lse: torch.Tensor | None) -> tuple[int, int, int]:
-    return (0, 0, 0) if lse is None else (lse.data_ptr(), lse.stride(0), lse.stride(1))
+    return (0, 0, 0) if lse is None else (address(lse), lse.stride(0), lse.stride(1))
 
 
 def _partial(args: RunArgs) -> tuple[int, ...]:
@@ -148,11 +154,11 @@ def _partial(args: RunArgs) -> tuple[int, ...]:
         return (0,) * 7
     out, lse = args.partial
     return (
-        out.data_ptr(),
+        address(out),
         NATIVE_TORCH[out.dtype],
         out.stride(0),
         out.stride(1),
-        lse.data_ptr(),
+        address(lse),
         lse.stride(0),
         lse.stride(1),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from rocade.backends.cpu._plan import NATIVE_TORCH
+from rocade.backends.cpu._plan import NATIVE_TORCH, address
 from rocade_kernels import _abi, _native
 from rocade_kernels.cpu_plans import check, chosen_isa
 
@@ -22,7 +22,7 @@ def _two(x: torch.Tensor) -> tuple[int, int]:
 
 
 def _state(v: torch.Tensor, s: torch.Tensor) -> tuple[int, ...]:
-    return v.data_ptr(), NATIVE_TORCH[v.dtype], *_two(v), s.data_ptr(), *_two(s)
+    return address(v), NATIVE_TORCH[v.dtype], *_two(v), address(s), *_two(s)
 
 
 def merge_lists(
@@ -45,17 +45,17 @@ def merge_lists(
         return
     v = _rows(v)
     packed = _abi.MERGE.pack(
-        v.data_ptr(),
+        address(v),
         NATIVE_TORCH[v.dtype],
         *_two(v),
         v.shape[0],
-        *((0, 0, 0) if s is None else (s.data_ptr(), *_two(s))),
-        0 if indptr is None else indptr.data_ptr(),
+        *((0, 0, 0) if s is None else (address(s), *_two(s))),
+        0 if indptr is None else address(indptr),
         fixed,
-        v_out.data_ptr(),
+        address(v_out),
         NATIVE_TORCH[v_out.dtype],
         *_two(v_out),
-        *((0, 0, 0) if s_out is None else (s_out.data_ptr(), *_two(s_out))),
+        *((0, 0, 0) if s_out is None else (address(s_out), *_two(s_out))),
         *v_out.shape,
         torch.get_num_threads(),
         chosen_isa(),
@@ -79,7 +79,7 @@ def merge_pairs(
         *_state(v_a, s_a),
         *_state(v_b, s_b),
         *_state(v_out, s_out),
-        0 if chosen is None else chosen.data_ptr(),
+        0 if chosen is None else address(chosen),
         *v_out.shape,
         torch.get_num_threads(),
         chosen_isa(),
@@ -101,21 +101,21 @@ def append(
     key, value = _rows(key), _rows(value)
     index = [x.contiguous() for x in (batch_indices, positions, kv_indices, kv_indptr)]
     packed = _abi.APPEND.pack(
-        key.data_ptr(),
-        value.data_ptr(),
+        address(key),
+        address(value),
         *_two(key),
         *_two(value),
-        index[0].data_ptr(),
-        index[1].data_ptr(),
+        address(index[0]),
+        address(index[1]),
         key.shape[0],
-        k_cache.data_ptr(),
-        v_cache.data_ptr(),
+        address(k_cache),
+        address(v_cache),
         *k_cache.stride()[:3],
         *v_cache.stride()[:3],
         min(k_cache.shape[0], v_cache.shape[0]),
         k_cache.shape[1],
-        index[2].data_ptr(),
-        index[3].data_ptr(),
+        address(index[2]),
+        address(index[3]),
         index[2].numel(),
         index[3].numel() - 1,
         key.shape[1],
