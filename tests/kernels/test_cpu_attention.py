@@ -222,6 +222,17 @@ def test_batch_invariance(options: dict[str, int], qo: int) -> None:
     np.testing.assert_array_equal(lse[:qo], alone_lse)
 
 
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("rows", [1, 60])
+def test_rounding_does_not_grow_with_the_number_of_keys(isa: int, rows: int) -> None:
+    keys = 400_000 if rows == 1 else 60_000
+    case = paged_case(17, qo=[rows], kv=[keys], heads=(1, 1), dims=(8, 24), plan_options={"isa": isa})
+    case.q[:] /= 100
+    case.levels[0].v[:] = np.float32(0.8314287)  # one value: what is rounded off has one sign, and adds up
+    out, _ = cases.run(case)
+    np.testing.assert_allclose(out, case.levels[0].v[0, 0, 0, 0], rtol=4e-6)
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_large_logits_do_not_overflow(dtype: str) -> None:
     case = paged_case(14, qo=[2], kv=[50], dtype=dtype, sm_scale=300.0)

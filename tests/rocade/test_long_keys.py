@@ -67,3 +67,13 @@ def test_cascade(backend: str, dtype: torch.dtype) -> None:
     both = [torch.cat((shared, k)) for k in own]
     ref = oracle.batch(q, range(6), both, both, oracle.Rules(0.125, causal=True))
     assert_matches(wrapper.run(q, pages.cache, return_lse=True), ref, dtype)
+
+
+def test_rounding_does_not_grow_with_the_number_of_keys(backend: str, dtype: torch.dtype) -> None:
+    """Values all alike: what is rounded off has one sign, and adds up."""
+    k = rand(300_000, 1, 16, dtype=dtype) / 100
+    v = torch.full_like(k, 0.8314287)
+    wrapper = rocade.BatchPrefillWithRaggedKVCacheWrapper(workspace(), backend=backend)
+    wrapper.plan(int32([0, 1]), int32([0, 300_000]), 1, 1, 16, q_data_type=dtype)
+    out = wrapper.run(rand(1, 1, 16, dtype=dtype), k, v)
+    torch.testing.assert_close(out[0], v[0], rtol=4e-6, atol=0)

@@ -65,16 +65,12 @@ RK_INLINE void dot_block(const float* q, int64_t q_stride, const char* const* ke
     memcpy(s + i * s_stride, sums + i * K, K * sizeof(float));
 }
 
-// o_i[d:d + S * kLanes] = keep_i * o_i + sum over j of p[i][j] * v_j, for Q rows.
+// o_i[d:d + S * kLanes] = keep_i * o_i + sum over j of p[i][j] * v_j, for Q rows. The tile is summed by
+// itself: each term added to the sum of a million keys would be rounded to that sum's last place.
 template <int Q, int S, class T>
 RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* values, int count,
                            const float* keep, int64_t d, float* o, int64_t o_stride, const Ahead& ahead) {
-  Vec acc[Q][S];
-#pragma GCC unroll 16
-  for (int i = 0; i < Q; ++i)
-#pragma GCC unroll 16
-    for (int v = 0; v < S; ++v)
-      acc[i][v] = load(o + i * o_stride + d + v * kLanes) * keep[i];
+  Vec acc[Q][S] = {};
   for (int j = 0; j < count; ++j) {
     ahead.fetch(j);
     Vec value[S];
@@ -92,8 +88,10 @@ RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* 
 #pragma GCC unroll 16
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 16
-    for (int v = 0; v < S; ++v)
-      store(o + i * o_stride + d + v * kLanes, acc[i][v]);
+    for (int v = 0; v < S; ++v) {
+      float* at = o + i * o_stride + d + v * kLanes;
+      store(at, load(at) * keep[i] + acc[i][v]);
+    }
 }
 
 // The same for all of a row, and for the tail of a dimension that is no multiple of kLanes. The rows `ahead`
@@ -110,11 +108,12 @@ RK_INLINE void weigh_rows(const float* p, int64_t p_stride, const char* const* v
   if (d == dim)
     return;
   for (int i = 0; i < Q; ++i) {
-    Vec acc = load(o + i * o_stride + d) * keep[i];
+    float* at = o + i * o_stride + d;
+    Vec acc{};
     for (int j = 0; j < count; ++j)
       acc += splat(p[i * p_stride + j]) *
              load_first(reinterpret_cast<const T*>(values[j]) + d, static_cast<int>(dim - d));
-    store(o + i * o_stride + d, acc);
+    store(at, load(at) * keep[i] + acc);
   }
 }
 

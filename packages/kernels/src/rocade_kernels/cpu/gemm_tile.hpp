@@ -12,16 +12,12 @@ constexpr int kPanel = kPanelVecs * kLanes;
 // and a row.
 constexpr int kBlockRows = (kRegisters - kPanelVecs - 2) / kPanelVecs > 12 ? 12 : 6;
 
-// c = (keep ? keep_r * c_r : 0) + a b for R rows of a [R, depth] and one panel b.
+// c = (keep ? keep_r * c_r : 0) + a b for R rows of a [R, depth] and one panel b. The product is summed by
+// itself, see weigh_strip.
 template <int R>
 void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t depth, const float* keep,
                     float* c, int64_t c_stride) {
-  Vec acc[R][kPanelVecs];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int v = 0; v < kPanelVecs; ++v)
-      acc[r][v] = keep != nullptr ? load(c + r * c_stride + v * kLanes) * keep[r] : Vec{};
+  Vec acc[R][kPanelVecs] = {};
   for (int64_t d = 0; d < depth; ++d, b += kPanel) {
     Vec column[kPanelVecs];
 #pragma GCC unroll 16
@@ -38,8 +34,10 @@ void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t de
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-    for (int v = 0; v < kPanelVecs; ++v)
-      store(c + r * c_stride + v * kLanes, acc[r][v]);
+    for (int v = 0; v < kPanelVecs; ++v) {
+      float* at = c + r * c_stride + v * kLanes;
+      store(at, keep != nullptr ? load(at) * keep[r] + acc[r][v] : acc[r][v]);
+    }
 }
 
 using MultiplyBlock = void (*)(const float*, int64_t, const float*, int64_t, const float*, float*, int64_t);

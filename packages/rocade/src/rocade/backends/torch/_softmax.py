@@ -43,7 +43,7 @@ class OnlineSoftmax:
             if first:
                 torch.bmm(weight, value, out=acc)
             else:
-                acc.baddbmm_(weight, value)
+                acc.add_(torch.bmm(weight, value))  # baddbmm rounds each term to the last place of `acc`
         if bad is not None:
             touched = (weights > 0).float() @ bad.transpose(1, 2).float()
             self._acc.masked_fill_(touched > 0, float("nan"))
