@@ -106,7 +106,11 @@ def compilers() -> Iterator[Compiler]:
     """Compilers to try, best first. A chosen one (`ROCADE_CXX`) is the only one."""
     chosen = _settings.CXX.read()
     if chosen and chosen != "zig":
-        yield Compiler(tuple(shlex.split(chosen)))
+        try:
+            command = tuple(shlex.split(chosen))
+        except ValueError as error:
+            raise BuildError(f"{_settings.CXX.name} is {chosen!r}, which is no command: {error}") from error
+        yield Compiler(command)
         return
     if not chosen:
         for name in ("g++", "clang++"):
@@ -211,7 +215,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 def cached_library() -> Path:
     """The library for the sources as they are, built into the cache when it is not there."""
-    folder = _settings.cache_dir() / "native"
+    try:
+        folder = _settings.cache_dir() / "native"
+    except RuntimeError as error:  # no home: a user id that the system does not know, as in some containers
+        raise BuildError(f"{error} Set {_settings.CACHE_DIR.name} to a private folder") from error
     target = folder / f"librocade_cpu-{source_hash()}.so"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -225,5 +232,5 @@ def cached_library() -> Path:
                 compiler = build(target)
                 LOG.warning("built %s with %s in %.1f s", target, compiler, time.monotonic() - began)
     except OSError as error:
-        raise BuildError(f"{_explain([])}\nthe cache folder {folder} cannot be used: {error}") from error
+        raise BuildError(_explain([f"the cache folder {folder} cannot be used: {error}"])) from error
     return target

@@ -52,9 +52,9 @@ SETTINGS = (CXX, CACHE_DIR, CPU_ISA)
 
 
 def cache_dir() -> Path:
-    """The folder for libraries built on demand; it may not exist yet."""
+    """The folder for libraries built on demand; it may not exist yet. RuntimeError when there is no home."""
     chosen = CACHE_DIR.read()
     if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".cache") / "rocade"
+        return Path(chosen).expanduser()
+    base = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
+    return (base if base.is_absolute() else Path.home() / ".cache") / "rocade"
