@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rocade_kernels import _build, _native
+from rocade_kernels import _build, _native, _settings
 
 STAND_IN = """\
 import shutil, sys, time
@@ -120,6 +120,47 @@ def test_a_cache_that_cannot_be_made(stand_in: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("ROCADE_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(_build.BuildError, match=r"cache folder .* cannot be used"):
         _build.cached_library()
+
+
+def test_a_cache_that_cannot_be_made_is_no_missing_compiler(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROCADE_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(_build.BuildError) as caught:
+        _build.cached_library()
+    assert "no compiler was found" not in str(caught.value)
+
+
+def test_without_a_home_the_error_names_the_setting(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user id that the system does not know, as containers are started with."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("ROCADE_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(_build.BuildError, match=r"home directory. Set ROCADE_CACHE_DIR"):
+        _build.cached_library()
+
+
+def test_a_compiler_that_is_no_command_is_named(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCADE_CXX", "'g++ -O1")
+    with pytest.raises(_build.BuildError, match="ROCADE_CXX is .*, which is no command"):
+        _build.cached_library()
+
+
+def test_the_cache_follows_a_tilde_and_no_relative_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("ROCADE_CACHE_DIR", "~/libraries")
+    assert _settings.cache_dir() == Path("/home/somebody/libraries")
+    monkeypatch.delenv("ROCADE_CACHE_DIR")
+    for base in ("", "here", "./here"):  # a relative one is to be ignored, says its specification
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        assert _settings.cache_dir() == Path("/home/somebody/.cache/rocade")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
+    assert _settings.cache_dir() == Path("/var/cache/rocade")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="the superuser may write anywhere")
