@@ -22,7 +22,8 @@ def test_the_real_model_answers_and_all_ways_agree(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--tokens", "1"], ["--batch", "0"], ["--threads", "0"], ["--dtype", "fp8"]]
+    "arguments",
+    [["--tokens", "1"], ["--batch", "0"], ["--threads", "0"], ["--dtype", "fp8"], ["--backend", "fastest"]],
 )
 def test_wrong_arguments_are_usage_errors(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as error:

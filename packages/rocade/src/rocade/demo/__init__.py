@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from rocade import ArchCapabilityError
+from rocade.backends import REGISTRY
 from rocade.demo import _download, _prompt, _report
 from rocade.demo._errors import DemoError
 from rocade.demo._generate import Batch, split_batch
@@ -40,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=16, help="questions answered together (default: %(default)s)")
     add("--threads", type=int, help="CPU threads (default: what torch chooses)")
     add("--dtype", choices=_DTYPES, default="fp32", help="of attention and KV cache; the model stays fp32")
-    add("--backend", default="auto", help="rocade's backend (default: %(default)s)")
+    backends = ("auto", *REGISTRY)
+    add("--backend", choices=backends, default="auto", help="of rocade's attention (default: %(default)s)")
     add("--model", type=Path, help="a GGUF file of this model that is already here")
     add("--cache-dir", type=Path, help="where the model is kept (default: demo/ in rocade's cache folder)")
     add(
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with torch.inference_mode():
             return _run(args)
-    except DemoError as error:
+    except (DemoError, ArchCapabilityError) as error:
         print(f"rocade demo: {error}", file=sys.stderr)
         return 1
 

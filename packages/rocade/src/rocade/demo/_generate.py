@@ -11,9 +11,7 @@ import torch
 from rocade.demo._attention import Attention, Rows
 from rocade.demo._model import Llama
 
-PREFILL_CHUNK = (
-    512  # tokens a forward pass: small enough to show progress, large enough to fill the matrix products
-)
+PREFILL_CHUNK = 512  # tokens a forward pass: small enough for progress, large enough for full matrix products
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,6 @@ class Answers:
     gaps: list[list[float]]  # logit of the chosen token minus the runner-up's
     step_seconds: list[float] = field(default_factory=list)
     attention_seconds: list[float] = field(default_factory=list)
-    prefill_seconds: float = 0.0
 
 
 OnPrefill = Callable[[int, int], None]
@@ -81,16 +78,13 @@ def decode_batch(
     on_tokens: OnTokens,
 ) -> Answers:
     """Greedy tokens, `steps` for every request; all keep their slot to the end, so steps have equal work."""
-    began = time.perf_counter()
     answers = Answers([[] for _ in sequences], [[] for _ in sequences])
     new = questions
     for step in range(steps):
         attention.seconds = 0.0
         step_began = time.perf_counter()
         chosen, gaps = _step(model, attention, sequences, new)
-        if step == 0:
-            answers.prefill_seconds = time.perf_counter() - began
-        else:
+        if step > 0:  # the first pass reads the questions, it is no decode step
             answers.step_seconds.append(time.perf_counter() - step_began)
             answers.attention_seconds.append(attention.seconds)
         for request, (token, gap) in enumerate(zip(chosen, gaps, strict=True)):

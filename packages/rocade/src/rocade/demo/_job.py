@@ -22,10 +22,9 @@ class Job:
     def __init__(self, model: Llama, batch: Batch, steps: int, dtype: torch.dtype, backend: str) -> None:
         self._model, self._batch, self._steps, self._dtype = model, batch, steps, dtype
         config = model.config
-        own = -(
-            -(batch.longest - len(batch.prompt) + steps) // PAGE_SIZE
-        )  # pages a request, beside the prompt's
-        num_pages = len(batch.prompt) // PAGE_SIZE + own * len(batch.questions)
+        own_tokens = batch.longest - len(batch.prompt) + steps  # of the longest request, beside the prompt's
+        own_pages = -(-own_tokens // PAGE_SIZE)
+        num_pages = len(batch.prompt) // PAGE_SIZE + own_pages * len(batch.questions)
         self._cache = PagedCache(config, num_pages=num_pages, page_size=PAGE_SIZE, dtype=dtype)
         self.cascade = CascadeAttention(config, self._cache, backend)
         self.paged = PagedAttention(config, self._cache, backend)
