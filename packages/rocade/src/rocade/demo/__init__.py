@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from rocade import ArchCapabilityError
-from rocade.backends import REGISTRY
+from rocade import ArchCapabilityError, explain
 from rocade.demo import _download, _prompt, _report
 from rocade.demo._errors import DemoError
 from rocade.demo._generate import Batch, split_batch
@@ -42,8 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=16, help="questions answered together (default: %(default)s)")
     add("--threads", type=int, help="CPU threads (default: what torch chooses)")
     add("--dtype", choices=_DTYPES, default="fp32", help="of attention and KV cache; the model stays fp32")
-    backends = ("auto", *REGISTRY)
-    add("--backend", choices=backends, default="auto", help="of rocade's attention (default: %(default)s)")
+    add("--backend", default="auto", help="of rocade's attention (default: %(default)s)")
     add("--model", type=Path, help="a GGUF file of this model that is already here")
     add("--cache-dir", type=Path, help="where the model is kept (default: demo/ in rocade's cache folder)")
     add(
@@ -62,6 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.tokens, args.batch = 8, 4
     if args.tokens < 2 or args.batch < 1 or (args.threads is not None and args.threads < 1):
         parser.error("--tokens is at least 2, --batch and --threads at least 1")
+    try:
+        explain("cascade", backend=args.backend)
+    except ValueError as error:
+        parser.error(f"--backend: {error}")
     if args.threads:
         torch.set_num_threads(args.threads)
     try:
