@@ -147,7 +147,7 @@ def test_without_a_home_the_error_names_the_setting(stand_in: Path, monkeypatch:
 
 def test_a_compiler_that_is_no_command_is_named(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCADE_CXX", "'g++ -O1")
-    with pytest.raises(_build.BuildError, match="ROCADE_CXX is .*, which is no command"):
+    with pytest.raises(_build.BuildError, match=r"ROCADE_CXX is .*, which is no command"):
         _build.cached_library()
 
 
