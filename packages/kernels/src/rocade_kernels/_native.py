@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocade_kernels import _abi, _build
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_abi_version": (c_int64, []),
@@ -29,6 +29,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_merge": (c_int32, [c_char_p]),
     "rk_merge_pair": (c_int32, [c_char_p]),
     "rk_append": (c_int32, [c_char_p]),
+    "rk_use_team": (None, [c_void_p, c_void_p]),
 }
 
 

@@ -48,7 +48,23 @@ CPU_ISA = Setting(
     "best that this CPU runs.",
 )
 
-SETTINGS = (CXX, CACHE_DIR, CPU_ISA)
+CPU_POOL = Setting(
+    "ROCADE_CPU_POOL",
+    str,
+    "",
+    "Threads of the native CPU kernels: `openmp` (those that PyTorch runs on) or `own`. Read when the "
+    "backend is first used. Not set: `openmp` where the process has loaded an OpenMP runtime, else `own`.",
+)
+
+SETTINGS = (CXX, CACHE_DIR, CPU_ISA, CPU_POOL)
+
+
+def cpu_pool() -> str:
+    """`openmp`, `own` or "" (choose); ValueError for anything else."""
+    chosen = CPU_POOL.read()
+    if chosen not in ("", "openmp", "own"):
+        raise ValueError(f"{CPU_POOL.name} is {chosen!r}, expected 'openmp' or 'own'")
+    return chosen
 
 
 def cache_dir() -> Path:

@@ -201,4 +201,8 @@ int32_t rk_append(const rk_append_args* args) {
   return RK_OK;
 }
 
+void rk_use_team(void (*parallel)(void (*)(void*), void*, unsigned, unsigned), int (*number)()) {
+  rk::use_team(parallel, number);
+}
+
 } // extern "C"

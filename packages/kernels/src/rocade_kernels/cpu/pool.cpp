@@ -40,6 +40,12 @@ struct Pool {
 
 Pool pool;
 
+struct Team {
+  std::atomic<TeamParallel> parallel{nullptr};
+  std::atomic<TeamNumber> number{nullptr};
+};
+Team team;
+
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -54,6 +60,8 @@ void drain(Job& job, int slot) {
     job.work(job.context, i, slot);
   }
 }
+
+void team_member(void* job) { drain(*static_cast<Job*>(job), team.number.load(std::memory_order_relaxed)()); }
 
 uint64_t wait_for_job(uint64_t seen) {
   for (int spin = 0; spin < kSpins; ++spin) {
@@ -154,6 +162,7 @@ void after_fork_child() {
   pool.gate.store(kClosed);
   pool.workers = pool.parked = 0;
   pool.caller_parked = false;
+  use_team(nullptr, nullptr);
 }
 
 pthread_key_t scratch_key;
@@ -171,10 +180,25 @@ __attribute__((constructor)) void register_handlers() {
 
 } // namespace
 
+void use_team(TeamParallel parallel, TeamNumber number) {
+  const bool usable = parallel != nullptr && number != nullptr;
+  team.number.store(number, std::memory_order_relaxed);
+  team.parallel.store(usable ? parallel : nullptr, std::memory_order_release);
+}
+
 void parallel_for(int64_t threads, int64_t count, Work work, void* context) {
   int64_t admitted = (threads < count ? threads : count) - 1;
   if (admitted > kMaxWorkers)
     admitted = kMaxWorkers;
+  const TeamParallel parallel = team.parallel.load(std::memory_order_acquire);
+  if (admitted > 0 && parallel != nullptr) {
+    Job job;
+    job.work = work;
+    job.context = context;
+    job.count = count;
+    parallel(team_member, &job, static_cast<unsigned>(admitted + 1), 0);
+    return;
+  }
   if (admitted <= 0 || pthread_mutex_trylock(&pool.callers) != 0) {
     for (int64_t i = 0; i < count; ++i)
       work(context, i, 0);

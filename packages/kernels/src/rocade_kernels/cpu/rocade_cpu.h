@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define RK_ABI_VERSION 1
+#define RK_ABI_VERSION 2
 #define RK_API __attribute__((visibility("default")))
 
 // Storage types. Arithmetic is fp32 whatever the storage.
@@ -191,6 +191,11 @@ typedef struct rk_append_args {
 } rk_append_args;
 
 RK_API int32_t rk_append(const rk_append_args* args);
+
+// Threads of every run from now on: teams of an OpenMP runtime, by its GOMP_parallel and omp_get_thread_num,
+// or our own pool when either is null. A child of fork starts with our own pool.
+RK_API void rk_use_team(void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags),
+                        int (*number)(void));
 
 #ifdef __cplusplus
 }

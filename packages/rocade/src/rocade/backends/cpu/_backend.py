@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
+
 import torch
 
 from arch_caps import Reason, Request
@@ -9,8 +12,15 @@ from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.cpu import _states
 from rocade.backends.cpu._plan import CpuPlan
-from rocade_kernels import _native
+from rocade_kernels import _native, cpu_threads
 from rocade_kernels._build import BuildError
+
+
+@functools.cache
+def _join_torch_threads() -> None:
+    """Once a process: run on the threads that PyTorch's own operators run on, where those are OpenMP's."""
+    if torch.backends.openmp.is_available():  # type: ignore[no-untyped-call]
+        cpu_threads.join_openmp(prefer=Path(torch.__file__).parents[1])
 
 
 class CpuBackend:
@@ -24,6 +34,7 @@ class CpuBackend:
             _native.library()
         except BuildError as error:
             return [Reason("absent", str(error), "rocade_kernels")]
+        _join_torch_threads()
         return []
 
     def plan(self, request: Request, problem: Problem) -> Plan:
