@@ -42,8 +42,8 @@ def test_sm_scale_defaults_to_the_query_head_dim() -> None:
     assert build(head_dim_qk=192, head_dim_vo=128).sm_scale == 1 / math.sqrt(192)
 
 
-@pytest.mark.parametrize("window", [-1, -2, -100])
-def test_every_negative_window_is_the_same_request(window: int) -> None:
+@pytest.mark.parametrize("window", [-1, -2, -100, -(2**70), 2**31, 2**70])
+def test_every_window_without_a_limit_is_the_same_request(window: int) -> None:
     assert build(window_left=window) == build()
 
 
@@ -123,6 +123,10 @@ def test_numbers_may_be_one_element_tensors() -> None:
         ({"window_left": 1.5}, "window_left: got 1.5"),
         ({"window_left": None}, "window_left: got None"),
         ({"fixed_split_size": 0}, "fixed_split_size: got 0"),
+        ({"fixed_split_size": 2**31}, "fixed_split_size: got 2147483648, expected at most"),
+        ({"page_size": 2**31}, "page_size: got 2147483648, expected at most 2147483647"),
+        ({"num_qo_heads": 2**64}, "num_qo_heads: got 18446744073709551616, expected at most"),
+        ({"sm_scale": 10**400}, "sm_scale: got 1000"),
     ],
 )
 def test_a_malformed_argument_is_named(given: dict[str, Any], named: str) -> None:

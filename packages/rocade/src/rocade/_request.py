@@ -17,6 +17,7 @@ DTypeLike = torch.dtype | str
 Scale = float | torch.Tensor | None
 
 _FLOATS = frozenset((DType.FP32, DType.FP16, DType.BF16))
+INT32_MAX = 2**31 - 1
 _LARGEST = torch.finfo(torch.float32).max
 _LARGEST_CAP = 2.0**126  # fp32 holds it and, in full precision, its inverse, which logits are multiplied with
 _POS_ENCODINGS = {mode.value: mode for mode in PosEncoding}
@@ -175,8 +176,12 @@ def mask_kind(*, causal: bool, custom_mask: bool) -> MaskKind:
 
 
 def window(window_left: SupportsIndex) -> int:
-    """Tokens visible to the left of the diagonal; every negative value means no limit, which is -1 here."""
-    return max(integer("window_left", window_left), -1)
+    """Tokens visible to the left of the diagonal; every negative value means no limit, which is -1 here.
+
+    So does one beyond what int32 holds, as no key lies farther left.
+    """
+    tokens = integer("window_left", window_left)
+    return tokens if 0 <= tokens <= INT32_MAX else -1
 
 
 def soft_cap(value: SupportsFloat | None) -> float:
@@ -232,10 +237,10 @@ def integer(name: str, value: SupportsIndex) -> int:
 
 
 def positive(name: str, value: SupportsIndex) -> int:
-    """An integer of at least 1."""
+    """An integer of at least 1 that int32 holds."""
     number = integer(name, value)
-    if number < 1:
-        raise invalid(name, number, "at least 1")
+    if not 1 <= number <= INT32_MAX:
+        raise invalid(name, number, "at least 1" if number < 1 else f"at most {INT32_MAX}")
     return number
 
 
@@ -246,7 +251,7 @@ def number(name: str, value: SupportsFloat | str) -> float:
     try:
         if not isinstance(value, str):
             return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise invalid(name, repr(value), "a number or a one-element tensor")
 
@@ -275,8 +280,8 @@ def _heads(num_qo_heads: SupportsIndex, num_kv_heads: SupportsIndex) -> tuple[in
 
 def _page_size(value: SupportsIndex) -> int:
     size = integer("page_size", value)
-    if size < 0:
-        raise invalid("page_size", size, "at least 1")
+    if not 0 <= size <= INT32_MAX:
+        raise invalid("page_size", size, "at least 1" if size < 0 else f"at most {INT32_MAX}")
     return size
 
 
@@ -291,4 +296,4 @@ def _split(pages: SupportsIndex | None, page_size: int) -> int | None:
     """KV tokens a split. FlashInfer counts pages, and -1 means none for it as None does."""
     if pages is None or integer("fixed_split_size", pages) == -1:
         return None
-    return positive("fixed_split_size", pages) * max(page_size, 1)
+    return min(positive("fixed_split_size", pages) * max(page_size, 1), INT32_MAX)
