@@ -165,6 +165,19 @@ def random_batch(seed: int) -> tuple[Rows, int]:
     return rows, next(fresh)
 
 
+def test_prefixes_nest_as_deep_as_the_batch_has_requests() -> None:
+    """Every request reads one page more of one conversation than the request before it."""
+    rows = [([*range(b + 1), 100 + b], 1) for b in range(100)]
+    levels = find_shared_prefixes(*table(rows), PAGE_SIZE)
+    assert levels.num_levels == 100
+    cache, q = torch.randn(200, 2, PAGE_SIZE, 2, 16), torch.randn(100, 4, 16)
+    decode = BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 20, dtype=torch.uint8))
+    decode.plan(*table(rows), 4, 2, 16, PAGE_SIZE, q_data_type="float32")
+    cascade = MultiLevelCascadeAttentionWrapper(100, torch.empty(1 << 20, dtype=torch.uint8))
+    cascade.plan(*levels, 4, 2, 16, PAGE_SIZE, q_data_type="float32")
+    torch.testing.assert_close(cascade.run(q, cache), decode.run(q, cache), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("max_levels", [None, 2])
 @pytest.mark.parametrize("seed", range(6))
 def test_cascade_attention_equals_unshared_attention(seed: int, max_levels: int | None) -> None:

@@ -4,7 +4,7 @@
 namespace rk {
 namespace {
 
-constexpr int64_t kMaxLevels = 64;
+constexpr int64_t kMaxLevels = 1 << 20; // shared prefixes may nest as deep as a batch has requests
 constexpr int64_t kMaxHeads = 1 << 16;
 constexpr int64_t kMaxDim = 1 << 12;
 constexpr int64_t kMaxRows = INT32_MAX / 2;
