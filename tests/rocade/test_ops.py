@@ -225,6 +225,22 @@ def test_what_is_refused_is_refused_in_a_graph_too(batch: Batch) -> None:
         call(batch.q, batch.fused)
 
 
+def test_a_graph_that_wants_gradients_is_refused_and_not_left_without_them(batch: Batch) -> None:
+    wrapper = plan_paged(batch)
+    states = torch.randn(3, 2, HEADS, DIM), torch.randn(3, 2, HEADS)
+    for call, args in (
+        (lambda q, cache: wrapper.run(q, cache), (batch.q, batch.fused)),
+        (lambda v, s: rocade.merge_states(v, s)[0], states),
+    ):
+        for at in range(2):
+            given = [x.clone().requires_grad_(i == at) for i, x in enumerate(args)]
+            graph = torch.compile(call, backend="aot_eager")
+            with pytest.raises(Exception, match=r"rocade has no backward: call it under torch.no_grad\(\)"):
+                graph(*given).sum().backward()
+            with torch.no_grad():
+                assert equal(graph(*given), call(*args))
+
+
 def test_forward_in_a_graph_says_what_to_do_instead(batch: Batch) -> None:
     wrapper = plan_paged(batch)
     call, _ = compiled(lambda q, cache: wrapper.forward(q, cache))

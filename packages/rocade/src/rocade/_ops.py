@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -54,12 +54,19 @@ def register(runner: Runner) -> int:
     return handle
 
 
+def _no_backward(*_: object) -> NoReturn:
+    """What autograd finds; without it, torch would leave gradients out and only warn."""
+    raise RuntimeError("rocade has no backward: call it under torch.no_grad()")
+
+
 def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> None:
     """Add the op `rocade::<schema>`: one implementation for every device, and one that only makes shapes."""
     name = schema.partition("(")[0]
     LIBRARY.define(schema, tags=TAGS)  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, impl, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"rocade::{name}", fake, lib=LIBRARY)
+    if "(a!)" not in schema:  # torch takes a backward for functional ops alone, and refuses one for others
+        torch.library.register_autograd(f"rocade::{name}", _no_backward, lib=LIBRARY)
 
 
 def attend(
