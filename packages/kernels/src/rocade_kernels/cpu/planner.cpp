@@ -105,7 +105,8 @@ private:
   // The rows' states go through memory twice more: once of the shared part, once of what was whole before.
   double together(const Node& node) const {
     const int64_t rows = node.row_end - node.row_begin;
-    return rows_cost(rows, false) * node.kv_len + 2 * cost_.partial(static_cast<double>(rows), plan_.shape);
+    return rows_cost(rows, false) * node.kv_len + 2 * cost_.partial(static_cast<double>(rows), plan_.shape) +
+           Cost::kNsPerPhase;
   }
 
   // ---- units
