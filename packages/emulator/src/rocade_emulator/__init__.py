@@ -1,8 +1,35 @@
-"""Placeholder of the instruction-level GPU emulator. It has no code yet and emulates nothing.
+"""Runs machine code of AMD Instinct GPUs (gfx942, gfx950) on a CPU, and finds what a GPU hides.
 
-It exists so that the name, the place in the workspace and the `rocade[emulator]` extra are settled.
+A functional model: it computes what the instructions compute and checks how they are used (missing waits, LDS
+races, accesses out of bounds, uninitialised data). It knows no time: no latency, no caches, no clocks.
 """
 
+from rocade_emulator._assembler import AssemblyError
+from rocade_emulator._build import BuildError
+from rocade_emulator._kernarg import ArgumentError
+from rocade_emulator._launch import launch
+from rocade_emulator._metadata import Argument, Kernel
+from rocade_emulator._program import Instruction, Program, ProgramError
+from rocade_emulator._result import Counters, EmulationError, Report, Result
+from rocade_emulator._sparse import SparseBuffer
 from rocade_emulator._version import __version__
+from rocade_emulator._views import ReadOnly
 
-__all__ = ["__version__"]
+__all__ = [
+    "Argument",
+    "ArgumentError",
+    "AssemblyError",
+    "BuildError",
+    "Counters",
+    "EmulationError",
+    "Instruction",
+    "Kernel",
+    "Program",
+    "ProgramError",
+    "ReadOnly",
+    "Report",
+    "Result",
+    "SparseBuffer",
+    "__version__",
+    "launch",
+]

@@ -1,0 +1,106 @@
+"""Tensors as memory: which bytes a numpy array or torch tensor covers, without the holes in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DIMS = 8
+_MAX_ELEMENT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Memory of one tensor: address of its first element, and the bytes that it covers.
+
+    Every byte of [start, start + size) counts when `sizes` is empty. Else the covered bytes are blocks of
+    `element` bytes at start + sum(i_d * strides[d]) for 0 <= i_d < sizes[d], with strides falling.
+    """
+
+    address: int  # of the element with index 0: what a kernel gets as pointer
+    start: int
+    size: int
+    writable: bool
+    element: int = 0
+    sizes: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Marks a tensor argument that the kernel must not write."""
+
+    tensor: Any
+
+
+def is_tensor(value: object) -> bool:
+    """Whether it is a torch tensor or offers numpy's array interface."""
+    return hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
+
+
+def view_of(value: Any) -> View:  # noqa: ANN401  any array library's type
+    """The memory of a tensor.
+
+    Raises:
+        ValueError: it is not in the host's memory.
+    """
+    if isinstance(value, ReadOnly):
+        view = view_of(value.tensor)
+        return View(view.address, view.start, view.size, False, view.element, view.sizes, view.strides)
+    if hasattr(value, "data_ptr"):
+        if value.device.type != "cpu":
+            raise ValueError(f"a tensor on {value.device} was given; the emulator works on CPU tensors")
+        item = value.element_size()
+        strides = tuple(stride * item for stride in value.stride())
+        return _view(value.data_ptr(), tuple(value.shape), strides, item, True)
+    interface = value.__array_interface__
+    address, read_only = interface["data"]
+    item = int(interface["typestr"].lstrip("<>|=")[1:])
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides") or _dense_strides(shape, item)
+    return _view(address, shape, tuple(strides), item, not read_only)
+
+
+def _dense_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    for size in reversed(shape):
+        strides.insert(0, item)
+        item *= size
+    return tuple(strides)
+
+
+def _view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int, writable: bool) -> View:
+    if 0 in shape:
+        return View(address, address, 0, writable)
+    start = address + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
+    # Dimensions that move nowhere cover nothing more.
+    dims = sorted(((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1 and s), reverse=True)
+    size = item + sum(s * (n - 1) for s, n in dims)
+    element, dims = _merge(item, dims)
+    if not dims or len(dims) > MAX_DIMS or not _nested(element, dims):
+        # Dense; or overlapping itself, where only the hull is checked.
+        return View(address, start, size, writable)
+    return View(address, start, size, writable, element, tuple(n for _, n in dims), tuple(s for s, _ in dims))
+
+
+def _merge(item: int, dims: list[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
+    """Join dimensions that follow each other without a hole, innermost first."""
+    while dims and dims[-1][0] == item and item * dims[-1][1] < _MAX_ELEMENT:
+        item *= dims.pop()[1]
+    kept: list[tuple[int, int]] = []  # rising strides
+    for stride, size in reversed(dims):
+        if kept and stride == kept[-1][0] * kept[-1][1]:
+            kept[-1] = (kept[-1][0], kept[-1][1] * size)
+        else:
+            kept.append((stride, size))
+    return item, kept[::-1]
+
+
+def _nested(element: int, dims: list[tuple[int, int]]) -> bool:
+    """Whether each stride steps over all that the smaller ones cover, so that an address has one index."""
+    covered = element
+    for stride, size in reversed(dims):
+        if stride < covered:
+            return False
+        covered += stride * (size - 1)
+    return True

@@ -1,0 +1,119 @@
+// Models of LDS bank conflicts and of cache lines; see counters.hpp.
+#include "counters.hpp"
+
+#include <algorithm>
+
+#include "group.hpp"
+#include "launch.hpp"
+
+namespace emu {
+namespace {
+
+constexpr u32 kBankBytes = 4, kMaxBanks = 64;
+constexpr u64 kLineBytes = 64;
+
+struct LdsModel {
+  u32 banks;
+  u32 wide_bytes; // bytes a clock for 16-byte accesses
+};
+LdsModel model_of(Target t) { return t == Target::Gfx950 ? LdsModel{64, 256} : LdsModel{32, 128}; }
+
+// Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the
+// most distinct dwords sets the clocks; equal dwords are broadcast.
+u32 conflict_clocks(const u32* addresses, u64 lanes, u32 words, u32 banks) {
+  u32 seen[kMaxBanks][kLanes]; // distinct dwords of each bank; a group has at most 64 dwords
+  u8 load[kMaxBanks] = {};
+  u32 most = 0;
+  for (u64 m = lanes; m; m &= m - 1)
+    for (u32 k = 0; k < words; ++k) {
+      u32 word = addresses[std::countr_zero(m)] / kBankBytes + k, bank = word % banks, j = 0;
+      while (j < load[bank] && seen[bank][j] != word)
+        ++j;
+      if (j < load[bank])
+        continue;
+      seen[bank][j] = word;
+      most = std::max<u32>(most, ++load[bank]);
+    }
+  return most;
+}
+
+// No bank twice, as in well made kernels: one clock. Else count.
+u32 group_clocks(const u32* addresses, u64 lanes, u32 words, u32 banks) {
+  u64 taken = 0, twice = 0;
+  for (u64 m = lanes; m; m &= m - 1) {
+    u32 bank = addresses[std::countr_zero(m)] / kBankBytes % banks;
+    u64 run = (u64{1} << words) - 1;
+    u64 mine = banks == 64 ? std::rotl(run, static_cast<int>(bank))
+                           : std::rotl(static_cast<u32>(run), static_cast<int>(bank));
+    twice |= taken & mine;
+    taken |= mine;
+  }
+  return twice ? conflict_clocks(addresses, lanes, words, banks) : lanes != 0;
+}
+
+} // namespace
+
+void count_lds(Wave& w, const u32* addresses, u32 bytes) {
+  Group& g = *w.group;
+  LdsModel m = model_of(w.program->target);
+  u32 per_clock = bytes == 16 ? m.wide_bytes : 128;
+  int lanes_a_clock = static_cast<int>(std::max(1u, per_clock / std::max(bytes, kBankBytes)));
+  lanes_a_clock = std::min(lanes_a_clock, kLanes);
+  u32 banks = bytes == 16 ? m.banks : 32;
+  u64 group = lanes_a_clock == kLanes ? ~u64{0} : (u64{1} << lanes_a_clock) - 1;
+  for (int l = 0; l < kLanes; l += lanes_a_clock) {
+    u32 clocks = group_clocks(addresses, w.exec() & group << l, std::max(1u, bytes / kBankBytes), banks);
+    g.lds_cycles += clocks;
+    g.lds_ideal_cycles += clocks ? 1 : 0;
+  }
+}
+
+// Distinct cache lines. Lanes usually go up in memory, so that equal lines are neighbours; else they are
+// sorted.
+u64 distinct_lines(const u64* addresses, u64 lanes, u32 bytes) {
+  u64 lines[kLanes * 2], n = 0;
+  bool rising = true;
+  auto add = [&](u64 line) {
+    if (n && line == lines[n - 1])
+      return;
+    rising &= n == 0 || line > lines[n - 1];
+    lines[n++] = line;
+  };
+  for (u64 m = lanes; m; m &= m - 1) {
+    u64 a = addresses[std::countr_zero(m)];
+    add(a / kLineBytes);
+    add((a + bytes - 1) / kLineBytes);
+  }
+  if (rising)
+    return n;
+  std::sort(lines, lines + n);
+  return static_cast<u64>(std::unique(lines, lines + n) - lines);
+}
+
+void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool write) {
+  Group& g = *w.group;
+  u64 moved = u64{bytes} * static_cast<u64>(std::popcount(lanes));
+  g.cache_lines += distinct_lines(addresses, lanes, bytes);
+  g.cache_lines_ideal += (moved + kLineBytes - 1) / kLineBytes;
+  (write ? g.bytes_written : g.bytes_read) += moved;
+}
+
+void Counters::add(const Counters& o) {
+  instructions += o.instructions;
+  for (int u = 0; u < 10; ++u)
+    by_unit[u] += o.by_unit[u];
+  mfma_cycles += o.mfma_cycles;
+  valu_cycles += o.valu_cycles;
+  trans_cycles += o.trans_cycles;
+  salu_cycles += o.salu_cycles;
+  lds_cycles += o.lds_cycles;
+  lds_ideal_cycles += o.lds_ideal_cycles;
+  bytes_read += o.bytes_read;
+  bytes_written += o.bytes_written;
+  cache_lines += o.cache_lines;
+  cache_lines_ideal += o.cache_lines_ideal;
+  waves += o.waves;
+  groups += o.groups;
+}
+
+} // namespace emu

@@ -1,0 +1,63 @@
+// Ranges of device memory and the bounds of strided views.
+#include "memory.hpp"
+
+#include <algorithm>
+
+namespace emu {
+namespace {
+
+// Position of a byte inside a view: peel the dimensions off, largest stride first; what is left must lie in
+// an element.
+bool in_view(const Range& r, u64 offset, u32 bytes) {
+  for (std::size_t d = 0; d < r.sizes.size(); ++d) {
+    if (r.strides[d] == 0)
+      continue;
+    u64 index = std::min(offset / r.strides[d], r.sizes[d] - 1);
+    offset -= index * r.strides[d];
+  }
+  return offset + bytes <= r.element;
+}
+
+} // namespace
+
+bool Range::covers(u64 address, u32 bytes) const {
+  if (address < begin || address + bytes > end)
+    return false;
+  if (element == 0)
+    return true;
+  // An access may span elements that lie side by side, so each piece of element size is looked up by itself.
+  for (u64 at = address; at < address + bytes;) {
+    u32 piece = static_cast<u32>(std::min<u64>(element - (at - begin) % element, address + bytes - at));
+    if (!in_view(*this, at - begin, piece))
+      return false;
+    at += piece;
+  }
+  return true;
+}
+
+bool Range::mark(u64 address, u32 bytes, bool write) {
+  for (u64 at = address - begin; at < address - begin + bytes; ++at) {
+    if (write)
+      defined[at / 8] |= static_cast<u8>(1u << at % 8);
+    else if (!(defined[at / 8] >> at % 8 & 1))
+      return false;
+  }
+  return true;
+}
+
+void Memory::add(Range range) {
+  auto at = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
+                             [](u64 begin, const Range& r) { return begin < r.begin; });
+  ranges_.insert(at, std::move(range));
+}
+
+Range* Memory::find(u64 address, u32 bytes, u32& hint) {
+  if (hint < ranges_.size() && ranges_[hint].covers(address, bytes))
+    return &ranges_[hint];
+  for (u32 k = 0; k < ranges_.size() && ranges_[k].begin <= address; ++k)
+    if (ranges_[k].covers(address, bytes))
+      return &ranges_[hint = k];
+  return nullptr;
+}
+
+} // namespace emu
