@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.rocade.paged import int32
 
-from rocade import _checks
+from rocade import _checks, cascade, page
 from rocade._problem import Level
 
 CPU = torch.device("cpu")
@@ -198,6 +198,39 @@ def test_arrays_on_a_device_are_checked_when_asked(monkeypatch: pytest.MonkeyPat
     assert _checks._readable(ids).tolist() == [4, -1]  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=r"seq_lens\[2\]: got 2, expected 1"):
         _checks.lengths_match("seq_lens", lengths, int32([8, 0, 1]))
+
+
+def test_tokens_and_row_ranges_on_a_device_are_checked_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are not, what lies outside is skipped."""
+
+    class OnDevice(torch.Tensor):
+        is_cpu = False
+
+    def on_device(*values: int) -> torch.Tensor:
+        return int32(values).as_subclass(OnDevice)
+
+    kv, cache = torch.ones(1, 1, 8), torch.zeros(2, 2, 4, 1, 8)
+    table = on_device(1), on_device(0, 1), on_device(3)
+    states = torch.ones(2, 1, 8), torch.ones(2, 1)
+    calls = {
+        r"positions: got 7, expected 0 to 3": lambda: page.append_paged_kv_cache(
+            kv, kv, on_device(0), on_device(7), cache, *table
+        ),
+        r"batch_indices: got 1, expected -1 to skip": lambda: page.append_paged_kv_cache(
+            kv, kv, on_device(1), on_device(0), cache, *table
+        ),
+        r"seq_lens\[0\]: got 1, expected at least the 2": lambda: page.get_batch_indices_positions(
+            on_device(0, 2), on_device(1), 2
+        ),
+        r"indptr\[-1\]: got 3": lambda: cascade.variable_length_merge_states(*states, on_device(0, 3)),
+    }
+    for call in calls.values():
+        call()
+    assert not cache.any()
+    monkeypatch.setenv("ROCADE_VALIDATE", "1")
+    for message, call in calls.items():
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_page_ids_on_a_device_are_not_read() -> None:

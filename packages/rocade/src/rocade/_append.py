@@ -46,7 +46,7 @@ def append(
         raise invalid("append_value", f"{value.shape[0]} tokens", f"{key.shape[0]}, as append_key has")
     batch = _token_array("batch_indices", batch_indices, key)
     position = _token_array("positions", positions, key)
-    if kv_indptr.device.type == "cpu":
+    if _checks.is_readable(kv_indptr):
         size = kv.k.shape[1]
         table = _checks.pages(kv_indptr, kv_indices, kv_last_page_len, size, key.device, names=_NAMES)
         _check_places(batch, position, table, kv.k.shape[0])
@@ -65,13 +65,16 @@ def check_lengths(append_indptr: torch.Tensor, seq_lens: torch.Tensor, nnz: int)
         raise invalid("append_indptr", f"shape {list(append_indptr.shape)}", "[B + 1]")
     if seq_lens.shape != (append_indptr.shape[0] - 1,):
         raise invalid("seq_lens", f"shape {list(seq_lens.shape)}", f"[{append_indptr.shape[0] - 1}]")
-    if append_indptr.device.type != "cpu" or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not _checks.is_readable(append_indptr):
         return
     rows = _checks.rows("append_indptr", append_indptr, first=None)
     if rows.total > nnz:
         raise invalid("nnz", nnz, f"at least {rows.total}, append_indptr[-1]")
-    if seq_lens.device.type == "cpu" and bool((seq_lens < rows.indptr.diff()).any()):
-        at = int((seq_lens < rows.indptr.diff()).int().argmax())
+    if not _checks.is_readable(seq_lens):
+        return
+    short = seq_lens.cpu() < rows.indptr.diff()
+    if bool(short.any()):
+        at = int(short.int().argmax())
         new = int(rows.indptr.diff()[at])
         raise invalid(f"seq_lens[{at}]", int(seq_lens[at]), f"at least the {new} new tokens")
 
@@ -125,13 +128,14 @@ def _token_array(name: str, array: torch.Tensor, key: torch.Tensor) -> torch.Ten
 
 
 def _check_places(batch: torch.Tensor, position: torch.Tensor, pages: _checks.Pages, num_pages: int) -> None:
-    """Raise ValueError when a token, on the host, has no request, no page, or a page outside the pool."""
+    """Raise ValueError when a token that may be read has no request, no page, or a page outside the pool."""
     if pages.table.max_page >= num_pages:
         raise invalid(
             "kv_indices", f"page {pages.table.max_page}", f"0 to {num_pages - 1}, pages of the cache"
         )
-    if batch.device.type != "cpu" or not batch.shape[0]:
+    if not batch.shape[0] or not _checks.is_readable(batch):
         return
+    batch, position = batch.cpu(), position.cpu()
     low, high = (int(x) for x in batch.aminmax())
     num_requests = pages.kv_len.shape[0]
     if low < -1 or high >= num_requests:

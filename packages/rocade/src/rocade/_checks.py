@@ -150,7 +150,7 @@ def lengths_match(name: str, given: object, expected: torch.Tensor) -> None:
     if not isinstance(given, torch.Tensor) or given.numel() != expected.numel():
         size = given.numel() if isinstance(given, torch.Tensor) else type(given).__name__
         raise invalid(name, size, f"a tensor of {expected.numel()} lengths")
-    if not given.is_cpu and not _settings.validate():
+    if not is_readable(given):
         return
     wrong = given.reshape(-1).cpu().to(torch.int64) != expected
     if bool(wrong.any()):
@@ -189,11 +189,17 @@ def _narrow_device(indices: torch.Tensor) -> torch.Tensor:
     return indices.clamp(-1, INT32_MAX).to(torch.int32)
 
 
+def is_readable(array: object) -> bool:
+    """Whether the host may read an array to check it: on a device only under `ROCADE_VALIDATE`.
+
+    What is no tensor may be looked at as well: the checks refuse it.
+    """
+    return not isinstance(array, torch.Tensor) or array.is_cpu or _settings.validate()
+
+
 def _readable(ids: torch.Tensor) -> torch.Tensor | None:
-    """Page ids that may be checked on the host."""
-    if ids.is_cpu:
-        return ids
-    return ids.cpu() if _settings.validate() else None
+    """Page ids that may be checked, on the host."""
+    return ids.cpu() if is_readable(ids) else None
 
 
 def _raise_indptr(name: str, fault: Fault, at: int, value: int, first: int | None) -> NoReturn:

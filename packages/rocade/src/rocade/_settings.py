@@ -34,8 +34,9 @@ VALIDATE = Setting(
     "ROCADE_VALIDATE",
     bool,
     False,
-    "Check plan arrays that live on a device, too: they are copied to the host, and page ids, positions and "
-    "lengths out of range raise ValueError. Costs a synchronisation at each plan and run.",
+    "Check index arrays that live on a device, too: they are copied to the host, and page ids, positions, "
+    "lengths and row ranges out of range raise ValueError. Costs a synchronisation at each plan, each append "
+    "to the cache, and each merge of a varying number of states.",
 )
 
 SETTINGS = (VALIDATE,)

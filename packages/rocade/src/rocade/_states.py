@@ -250,15 +250,10 @@ def _row_mask(mask: object, v: torch.Tensor) -> torch.Tensor:
 
 
 def _row_ranges(indptr: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Checked int32 `indptr [n + 1]` over the rows of `v`, on its device. On a device it is not read here."""
-    if not _is_on_cpu(indptr):
+    """Int32 `indptr [n + 1]` over the rows of `v`, on its device; checked where it may be read."""
+    if not _checks.is_readable(indptr):
         return _checks.page_ids("indptr", indptr, v.device)
     rows = _checks.rows("indptr", indptr, first=None)
     if rows.total > v.shape[0]:
         raise invalid("indptr[-1]", rows.total, f"at most {v.shape[0]}, the rows of v")
     return rows.indptr.to(v.device)
-
-
-def _is_on_cpu(x: object) -> bool:
-    """False for a tensor on a device; what is no tensor is refused by the checks for the CPU."""
-    return not isinstance(x, torch.Tensor) or x.device.type == "cpu"
