@@ -6,10 +6,10 @@ import pytest
 import torch
 from tests.rocade.demo import tiny
 
-from rocade.demo._generate import Answers, Batch, decode_batch, prefill_prompt, split_batch
-from rocade.demo._job import PAGE_SIZE, Job
+from rocade.demo._generate import Answers, Batch, Decoder, prefill_prompt, split_batch
+from rocade.demo._job import PAGE_SIZE, Job, Runs
 from rocade.demo._model import Llama
-from rocade.demo._report import Run, differences
+from rocade.demo._report import differences
 from rocade.demo._sdpa import SdpaAttention
 from rocade.demo._terminal import AnswerStream
 
@@ -45,10 +45,9 @@ def silent_stream(batch: Batch) -> AnswerStream:
     return AnswerStream(["?"] * len(batch.questions), lambda tokens: (str(tokens), False))
 
 
-def run_all(batch: Batch, dtype: torch.dtype, backend: str) -> tuple[Job, list[Run]]:
+def run_all(batch: Batch, dtype: torch.dtype, backend: str) -> tuple[Job, Runs]:
     job = Job(tiny.model(), batch, STEPS, dtype, backend)
-    prompt = job.prefill()
-    return job, [job.run_cascade(prompt, silent_stream(batch)), job.run_paged(prompt), job.run_sdpa()]
+    return job, job.run(silent_stream(batch))
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
@@ -82,11 +81,13 @@ def test_prompts_longer_than_a_chunk_are_prefilled_in_parts() -> None:
     sdpa = SdpaAttention(tiny.CONFIG, batch=2, capacity=batch.longest + 2, dtype=torch.float32)
     parts = prefill_prompt(model, sdpa, batch.prompt, lambda done, total: calls.append((done, total)), 64)
     assert calls == [(160, 160), (64, 160), (128, 160), (160, 160)]
-    one, other = (
-        decode_batch(model, way, way.fork(prompt, 2), batch.questions, 2, lambda tokens: None)
-        for way, prompt in ((job.paged, whole), (sdpa, parts))
-    )
-    assert one.tokens == other.tokens
+    tokens = []
+    for way, prompt in ((job.paged, whole), (sdpa, parts)):
+        decoder = Decoder(model, way, way.fork(prompt, 2), batch.questions)
+        decoder.step()
+        decoder.step()
+        tokens.append(decoder.answers.tokens)
+    assert tokens[0] == tokens[1]
 
 
 def test_the_cascade_finds_the_shared_prompt_and_holds_it_once() -> None:

@@ -1,6 +1,6 @@
 """`rocade demo`: a real model answers questions that share a long prompt, with cascade attention and without.
 
-SmolLM2-135M-Instruct runs in plain torch on the CPU; only its attention and KV cache change between the runs.
+SmolLM2-135M-Instruct runs in plain torch on the CPU; three ways to attend take each of its steps in turn.
 """
 
 from __future__ import annotations
@@ -110,13 +110,7 @@ def _batch(tokenizer: Tokenizer, questions: list[str], prompt_characters: int | 
 
 
 def _compare(job: Job, stream: AnswerStream, *, exact: bool) -> int:
-    print("\nrocade: the prompt once, then cascade decode", flush=True)
-    prompt = job.prefill()
-    cascade = job.run_cascade(prompt, stream)
-    print("\nThe same pages without sharing", flush=True)
-    paged = job.run_paged(prompt)
-    print("\nPyTorch scaled_dot_product_attention, no sharing", flush=True)
-    sdpa = job.run_sdpa()
+    cascade, paged, sdpa = job.run(stream)
     equality, good = _report.equality((cascade, paged), sdpa)
     sections = (
         equality,

@@ -59,10 +59,6 @@ class Attention(ABC):
     def fork(self, prompt: int, count: int) -> list[int]:
         """`count` sequences that continue the prompt."""
 
-    @abstractmethod
-    def release(self, sequences: list[int]) -> None:
-        """Forget sequences; their memory is free for others."""
-
     def plan(self, rows: Rows) -> torch.Tensor:
         """Make room for new tokens and plan their attention; returns the positions, int64 `[T]`."""
         positions = self._extend(rows)

@@ -5,7 +5,6 @@ Letters: N pages, S tokens a page, B requests, L tokens of capacity, Hkv heads, 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -22,28 +21,24 @@ class PageArrays(NamedTuple):
 
 
 class PagedCache:
-    """A pool of pages for every layer. A fork shares its parent's pages; a page that nobody holds is free."""
+    """A pool of pages for every layer. Sequences only grow; a fork shares its parent's pages."""
 
     def __init__(self, config: ModelConfig, *, num_pages: int, page_size: int, dtype: torch.dtype) -> None:
         shape = (num_pages, 2, page_size, config.num_kv_heads, config.head_dim)
         self.layers = [torch.zeros(shape, dtype=dtype) for _ in range(config.num_layers)]  # [N, 2, S, Hkv, D]
         self.page_size = page_size
-        self._pages: dict[int, list[int]] = {}
-        self._lengths: dict[int, int] = {}
+        self._pages: list[list[int]] = []  # by sequence
+        self._lengths: list[int] = []
         self._free = list(range(num_pages - 1, -1, -1))
-        self._holders: Counter[int] = Counter()
-        self._next_sequence = 0
 
     def fork(self, parent: int | None = None) -> int:
         """A new sequence, empty or with the tokens of `parent`, which must fill its last page."""
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._lengths[sequence] = 0 if parent is None else self._lengths[parent]
-        self._pages[sequence] = [] if parent is None else list(self._pages[parent])
-        if self._lengths[sequence] % self.page_size:
+        length = 0 if parent is None else self._lengths[parent]
+        if length % self.page_size:
             raise ValueError("only whole pages can be shared: the parent's last page is not full")
-        self._holders.update(self._pages[sequence])
-        return sequence
+        self._lengths.append(length)
+        self._pages.append([] if parent is None else list(self._pages[parent]))
+        return len(self._pages) - 1
 
     def extend(self, sequence: int, count: int) -> None:
         """Make room for `count` more tokens; MemoryError, and no change, when the pool has none."""
@@ -52,16 +47,7 @@ class PagedCache:
         if needed > len(self._free):
             raise MemoryError(f"the pool has {len(self._free)} free pages, {needed} are needed")
         self._lengths[sequence] = length
-        pages = [self._free.pop() for _ in range(needed)]
-        self._holders.update(pages)
-        self._pages[sequence] += pages
-
-    def release(self, sequence: int) -> None:
-        """Forget a sequence; pages that nobody else holds are free again."""
-        pages = self._pages.pop(sequence)
-        del self._lengths[sequence]
-        self._holders.subtract(pages)
-        self._free += [page for page in pages if not self._holders[page]]
+        self._pages[sequence] += [self._free.pop() for _ in range(needed)]
 
     def length(self, sequence: int) -> int:
         """Tokens of a sequence."""

@@ -40,9 +40,6 @@ class Answers:
 OnPrefill = Callable[[int, int], None]
 """Called after each chunk with (tokens done, tokens in all)."""
 
-OnTokens = Callable[[list[list[int]]], None]
-"""Called after each step with all tokens so far, request by request."""
-
 
 def split_batch(requests: list[list[int]], page_size: int) -> Batch:
     """Cut requests at their longest common beginning that fills whole pages and leaves each a token."""
@@ -69,38 +66,37 @@ def prefill_prompt(
     return sequence
 
 
-def decode_batch(
-    model: Llama,
-    attention: Attention,
-    sequences: list[int],
-    questions: list[list[int]],
-    steps: int,
-    on_tokens: OnTokens,
-) -> Answers:
-    """Greedy tokens, `steps` for every request; all keep their slot to the end, so steps have equal work."""
-    answers = Answers([[] for _ in sequences], [[] for _ in sequences])
-    new = questions
-    for step in range(steps):
-        attention.seconds = 0.0
-        step_began = time.perf_counter()
-        chosen, gaps = _step(model, attention, sequences, new)
-        if step > 0:  # the first pass reads the questions, it is no decode step
-            answers.step_seconds.append(time.perf_counter() - step_began)
-            answers.attention_seconds.append(attention.seconds)
+class Decoder:
+    """Greedy decoding of a batch, one token of every request a step.
+
+    Requests keep their slot after their end mark, so that all steps have equal work.
+    """
+
+    def __init__(
+        self, model: Llama, attention: Attention, sequences: list[int], questions: list[list[int]]
+    ) -> None:
+        """`sequences` hold the prompt. The first step reads `questions`; it is not timed as a decode step."""
+        self._model, self._attention, self.sequences = model, attention, sequences
+        self._new = questions
+        self.answers = Answers([[] for _ in sequences], [[] for _ in sequences])
+
+    def step(self) -> None:
+        """Append what is new to each sequence and choose the likeliest next tokens."""
+        self._attention.seconds = 0.0
+        began = time.perf_counter()
+        chosen, gaps = self._next()
+        if self.answers.tokens[0]:
+            self.answers.step_seconds.append(time.perf_counter() - began)
+            self.answers.attention_seconds.append(self._attention.seconds)
         for request, (token, gap) in enumerate(zip(chosen, gaps, strict=True)):
-            answers.tokens[request].append(token)
-            answers.gaps[request].append(gap)
-        new = [[token] for token in chosen]
-        on_tokens(answers.tokens)
-    return answers
+            self.answers.tokens[request].append(token)
+            self.answers.gaps[request].append(gap)
+        self._new = [[token] for token in chosen]
 
-
-def _step(
-    model: Llama, attention: Attention, sequences: list[int], new: list[list[int]]
-) -> tuple[list[int], list[float]]:
-    """Append `new` to each sequence; returns the likeliest next tokens and their lead in logits."""
-    rows = Rows(sequences, [len(tokens) for tokens in new])
-    tokens = torch.tensor([token for part in new for token in part])
-    logits = model.forward(tokens, attention.plan(rows), attention, rows.last())
-    best = logits.topk(2, dim=-1)
-    return best.indices[:, 0].tolist(), (best.values[:, 0] - best.values[:, 1]).tolist()
+    def _next(self) -> tuple[list[int], list[float]]:
+        """Likeliest next token of each request, and its lead over the runner-up in logits."""
+        rows = Rows(self.sequences, [len(tokens) for tokens in self._new])
+        tokens = torch.tensor([token for part in self._new for token in part])
+        logits = self._model.forward(tokens, self._attention.plan(rows), self._attention, rows.last())
+        best = logits.topk(2, dim=-1)
+        return best.indices[:, 0].tolist(), (best.values[:, 0] - best.values[:, 1]).tolist()

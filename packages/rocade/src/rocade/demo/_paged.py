@@ -46,11 +46,6 @@ class _PagedAttention(Attention):
         """Sequences that begin with the prompt's pages."""
         return [self.cache.fork(prompt) for _ in range(count)]
 
-    def release(self, sequences: list[int]) -> None:
-        """Give the pages back to the pool, but for those that the prompt still holds."""
-        for sequence in sequences:
-            self.cache.release(sequence)
-
     def _extend(self, rows: Rows) -> torch.Tensor:
         for sequence, count in zip(rows.sequences, rows.counts, strict=True):
             self.cache.extend(sequence, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import truediv
 from statistics import median
 
 from rocade.demo._generate import Answers
@@ -78,14 +79,14 @@ def equality(runs: Sequence[Run], reference: Run) -> tuple[list[str], bool]:
 
 
 def timing(runs: Sequence[Run], reference: Run) -> list[str]:
-    """The table of times, with ratios of attention time to the reference's."""
+    """The table of times. Ratios compare the attention of the same step, and are medians like all of it."""
     batch = len(reference.answers.tokens)
     lines = [
-        f"Decode, median of {len(reference.answers.step_seconds)} steps of {batch} requests",
+        f"Decode, medians of {len(reference.answers.step_seconds)} steps of {batch} requests",
         f"  {'':26}{'attention':>12}{'ratio':>8}{'whole step':>13}{'tokens/s':>11}",
     ]
     for run in (*runs, reference):
-        ratio = reference.attention_ms / run.attention_ms
+        ratio = median(map(truediv, reference.answers.attention_seconds, run.answers.attention_seconds))
         speed = batch / run.step_ms * 1e3
         lines.append(
             f"  {run.name:26}{run.attention_ms:9.1f} ms{ratio:7.1f}x{run.step_ms:10.1f} ms{speed:11.1f}"

@@ -41,11 +41,6 @@ class SdpaAttention(Attention):
         self._lengths = [self._lengths[prompt]] * count
         return list(range(count))
 
-    def release(self, sequences: list[int]) -> None:
-        """Empty the requests; their buffers are kept."""
-        for request in sequences:
-            self._lengths[request] = 0
-
     def _extend(self, rows: Rows) -> torch.Tensor:
         for request, count in zip(rows.sequences, rows.counts, strict=True):
             self._lengths[request] += count
