@@ -1,4 +1,4 @@
-"""For every rule of core/checks/hazards.inc: two instructions that need wait states between, and how many."""
+"""For every rule of core/checks/hazards.inc: two instructions, and the wait states needed between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TARGETS = ("gfx942", "gfx950")
 
 @dataclass(frozen=True)
 class Case:
-    """`first` and `second` break the rule (classes and touch, as its row names them) with fewer states."""
+    """`first` and `second` break the rule (classes and touch as in its row) with fewer states between."""
 
     rule: tuple[str, str, str]
     first: str
@@ -76,6 +76,14 @@ def _vector() -> Iterator[Case]:
     yield Case(rule, part, "v_mov_b32 v1, v4", _both(1))
     yield Case(rule, "v_mad_u16 v1, v2, v3, v4 op_sel:[0,0,0,1]", "v_mov_b32 v4, v1", _both(1))
     yield Case(rule, "v_cvt_sr_fp8_f32 v1, v2, v3 op_sel:[0,0,1,0]", "v_mov_b32 v4, v1", _both(1))
+    for text in (
+        "v_cvt_scalef32_pk_fp4_f32 v1, v2, v3, v4",
+        "v_cvt_scalef32_sr_fp8_f32 v1, v2, v3, v4 op_sel:[0,0,1,0]",
+    ):
+        yield Case(rule, text, "v_mov_b32 v5, v1", _only950(1))
+
+
+def _stores_and_dots() -> Iterator[Case]:
     for store in (
         "global_store_dwordx4 v[2:3], v[4:7], off",
         "buffer_store_dwordx3 v[4:6], v2, s[8:11], 0 offen",
@@ -213,4 +221,5 @@ def _after_dgemm() -> Iterator[Case]:
     yield Case(("kDgemm", "kVectorOp", "Overwrites"), first, f"v_mov_b32 v{_D}, 0", _both(11))
 
 
-CASES = (*_scalar(), *_vector(), *_matrix_inputs(), *_after_xdl(), *_after_sgemm(), *_after_dgemm())
+_GROUPS = (_scalar, _vector, _stores_and_dots, _matrix_inputs, _after_xdl, _after_sgemm, _after_dgemm)
+CASES = tuple(case for group in _GROUPS for case in group())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from tests.emulator import asm_kernels
+from tests.emulator import asm_kernels, hip_kernels, test_faults
 from tests.emulator.hazard_cases import CASES, TARGETS, Case
 
 import rocade_emulator as emu
@@ -117,5 +119,70 @@ def test_states_are_counted_along_the_path(target: str) -> None:
     assert found == {"product": 1, "waited": 0, "jump": 0, "fall": 1}
 
 
-NOP = re.compile(r"s_nop (\d+)")
-HIP_LAUNCHES = ("integers", "floats", "mfma_16", "mfma_32", "block_sum")
+# ---- Compiled kernels
+
+
+def _hip(target: str, kernel: str, block: int, *args: Any) -> test_faults.Subject:
+    program = hip_kernels.program(target)
+
+    def run(version: emu.Program, **options: Any) -> tuple[emu.Result, list[Any]]:
+        return emu.launch(version, kernel, 1, block, list(args), **options), list(args)
+
+    return test_faults.Subject(program, run)
+
+
+def _mfma(target: str, kernel: str, m: int, k: int) -> test_faults.Subject:
+    a, b = np.ones((m, k), np.float16), np.ones((k, m), np.float16)
+    return _hip(target, kernel, 64, a, b, np.zeros((m, m), np.float32))
+
+
+def _integers(target: str) -> test_faults.Subject:
+    a, b = (np.arange(1, 257, dtype=np.uint64) << np.uint64(shift) for shift in (3, 33))
+    return _hip(target, "integers", 256, a, b, np.zeros_like(a), 256)
+
+
+SUBJECTS = {
+    "integers": _integers,
+    "mfma_16": lambda target: _mfma(target, "mfma_16", 16, 16),
+    "mfma_32": lambda target: _mfma(target, "mfma_32", 32, 8),
+    "transpose": test_faults.transpose,
+    "softmax": lambda target: test_faults.from_triton("softmax", target),
+    "rms_norm": lambda target: test_faults.from_triton("rms_norm", target),
+    "attention": lambda target: test_faults.from_triton("attention", target),
+    "attention_causal": lambda target: test_faults.from_triton("attention_causal", target),
+    "decode": lambda target: test_faults.from_triton("decode", target),
+}
+
+
+def unneeded(before: list[str], after: list[str]) -> str:
+    """Why a compiler's s_nop between these instructions is not needed by the rules, or ""."""
+    reader = next(text for text in after if not text.startswith(("s_nop", "s_waitcnt")))
+    if reader.startswith(("v_cndmask", "v_addc", "v_subb")):
+        return "a mask or carry takes no wait"
+    if before[-1].startswith(("s_branch", "s_cbranch")):
+        return "reached by a jump"
+    if "_dpp" in reader and any(text.startswith("ds_read") for text in before[-2:]):
+        return "DPP reads what s_waitcnt has waited for"
+    if before[-1].startswith("v_pk_"):
+        return "a packed result is in its place"
+    if reader.startswith("v_mfma"):
+        return "the matrix unit is busy"
+    return ""
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_removed_nop_is_reported_or_not_needed(target: str, name: str) -> None:
+    subject = SUBJECTS[name](target)
+    instructions = subject.program.instructions
+    texts = [inst.text for inst in instructions]
+    index = {inst.pc: k for k, inst in enumerate(instructions)}
+    places = test_faults.executed(subject, "s_nop")  # a run without a finding
+    reported = 0
+    for pc in places:
+        result, _ = subject.run(subject.program.without([pc]), checks="hazards")
+        at = index[pc]
+        reported += bool(result.errors)
+        around = texts[at - 3 : at + 4]
+        assert result.errors or unneeded(texts[at - 3 : at], texts[at + 1 : at + 4]), f"0x{pc:x}: {around}"
+    assert reported, "no removed s_nop was reported"

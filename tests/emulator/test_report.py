@@ -47,10 +47,10 @@ def kernel(vgprs: int = 64, sgprs: int = 32, lds: int = 0) -> Kernel:
         ("gfx942", kernel(vgprs=128), 512, 2, "vector registers"),
         ("gfx942", kernel(vgprs=32, sgprs=112), 256, 7, "scalar registers"),
         ("gfx942", kernel(vgprs=32, lds=20000), 256, 3, "LDS"),
-        ("gfx950", kernel(vgprs=32, lds=20000), 256, 8, "vector registers"),
+        ("gfx950", kernel(vgprs=32, lds=20000), 256, 8, "wave slots"),
         ("gfx950", kernel(vgprs=32, lds=40000), 256, 4, "LDS"),
-        ("gfx942", kernel(vgprs=8), 128, 16, "vector registers"),
-        ("gfx942", kernel(vgprs=8), 64, 32, "vector registers"),
+        ("gfx942", kernel(vgprs=8), 128, 16, "wave slots"),
+        ("gfx942", kernel(vgprs=8), 64, 32, "wave slots"),
     ],
 )
 def test_occupancy(name: str, made: Kernel, block: int, groups: int, limited_by: str) -> None:

@@ -19,6 +19,16 @@ from rocade_emulator._targets import BY_NAME
 from rocade_emulator._trace import Step
 from rocade_emulator._version import __version__
 
+_EXAMPLES = """\
+examples:
+  rocade-emulator list kernel.co
+  rocade-emulator run kernel.co --grid 4 --block 256 --args random-f32:1024 undefined:4096 i32:1024
+  rocade-emulator report kernel.s --target gfx950 --block 64,4 --lds 65536 --args zeros:65536 --json
+  rocade-emulator trace kernel.co --kernel sum --block 64 --wave 0 --lines 100 --args file:input.bin zeros:4
+  rocade-emulator run kernel.co --block 256 --schedule random --seed 7 --quantum 30 --args zeros:64 --save 0=o
+
+exit status: 0, 1 when faults were found, 2 when the kernel could not be run
+"""
 _QUIET_SECONDS = 1.0  # before the first progress line
 FOUND_FAULTS, FAILED = 1, 2
 
@@ -55,7 +65,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rocade-emulator", description="Run gfx942 and gfx950 machine code on this machine's CPU."
+        prog="rocade-emulator",
+        description="Run gfx942 and gfx950 machine code on this CPU, and find faults that a GPU hides.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)

@@ -53,8 +53,8 @@ def occupancy(target: Target, kernel: Kernel, shape: Shape) -> Occupancy:
     scalar = SCALAR_REGISTERS // kernel.sgprs
     lds = _round_up(kernel.lds_bytes + shape.dynamic_lds, target.lds_granule)
     limits = {
-        "vector registers": _groups_for(min(vector, MAX_WAVES), waves),
-        "scalar registers": _groups_for(min(scalar, MAX_WAVES), waves),
+        "vector registers": _groups_for(vector, waves),
+        "scalar registers": _groups_for(scalar, waves),
         "wave slots": _groups_for(MAX_WAVES, waves),
     }
     if lds:

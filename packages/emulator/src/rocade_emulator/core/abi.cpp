@@ -151,6 +151,9 @@ int emu_launch_add_range(emu_launch* l, const emu_range* r) {
 
 int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) {
   apply(l->launch, *c);
+  if (u64{c->block[0]} * c->block[1] > kMaxItems ||
+      u64{c->block[0]} * c->block[1] * c->block[2] - 1 >= kMaxItems)
+    return tell(error, error_size, "a workgroup has 1 to " + std::to_string(kMaxItems) + " work items");
   i32 index = l->program->program.index_at(c->entry);
   if (index < 0) {
     const auto& bad = l->program->program.undecoded;
@@ -161,6 +164,7 @@ int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error
   Entry entry{static_cast<u32>(index), c->kernarg,         c->dispatch_packet,
               c->user_sgprs,           c->kernarg_preload, c->workgroup_ids,
               c->workitem_ids,         c->lds_bytes,       c->scratch_bytes};
+  find_beyond(l->launch, {c->vgprs, c->accum_offset, c->sgprs});
   if (run_grid(l->launch, entry))
     return 0;
   return tell(error, error_size, l->launch.error);

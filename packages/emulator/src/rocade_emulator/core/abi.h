@@ -1,6 +1,7 @@
 // The C ABI of the emulator core.
-/* Everything is plain data; strings are UTF-8 and owned by the handle they came from.
- * A function that can fail returns 0 on success and fills `error` (truncated to `error_size`) otherwise. */
+/* Everything is plain data; strings are UTF-8 and owned by the handle they
+ * came from. A function that can fail returns 0 on success and fills `error` (truncated to `error_size`)
+ * otherwise. */
 #ifndef ROCADE_EMULATOR_ABI_H
 #define ROCADE_EMULATOR_ABI_H
 
@@ -53,7 +54,8 @@ typedef struct emu_config {
   uint32_t entry;   /* byte offset of the first instruction */
   uint32_t lds_bytes;
   uint32_t scratch_bytes;              /* private memory of one lane */
-  uint32_t vgprs, sgprs, accum_offset; /* as allocated; reads beyond are errors. accum_offset 0: no AGPRs */
+  uint32_t vgprs, sgprs, accum_offset; /* as allocated; what is beyond is reported (0 vgprs: nothing).
+                                          accum_offset 0: no AGPRs */
   /* User SGPRs in hardware order; a bit each: dispatch_ptr, queue_ptr, kernarg_ptr, dispatch_id,
    * private_segment_size. */
   uint32_t user_sgprs;      /* EMU_SGPR_* bits */

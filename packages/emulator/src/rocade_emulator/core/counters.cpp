@@ -18,37 +18,52 @@ struct LdsModel {
 };
 LdsModel model_of(Target t) { return t == Target::Gfx950 ? LdsModel{64, 256} : LdsModel{32, 128}; }
 
+// How addresses fall on the banks: in slots of 2^shift bytes, which repeat with the banks.
+struct Slots {
+  int shift;
+  u32 last; // number of slots until the banks repeat, less one: a power of two less one
+  u32 each; // slots that one access covers
+};
+
+// Aligned accesses of 4, 8 or 16 bytes cover one slot of their own size; others go dword by dword.
+Slots slots_of(const u32* addresses, u64 lanes, u32 bytes, u32 banks) {
+  u32 low_bits = 0;
+  for (u64 m = lanes; m; m &= m - 1)
+    low_bits |= addresses[std::countr_zero(m)];
+  if (std::has_single_bit(bytes) && bytes >= kBankBytes && !(low_bits & (bytes - 1)))
+    return {std::countr_zero(bytes), banks * kBankBytes / bytes - 1, 1};
+  return {std::countr_zero(kBankBytes), banks - 1, std::max(1u, bytes / kBankBytes)};
+}
+
 // Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the
 // most distinct dwords sets the clocks; equal dwords are broadcast.
-u32 conflict_clocks(const u32* addresses, u64 lanes, u32 words, u32 banks) {
-  u32 seen[kMaxBanks][kLanes]; // distinct dwords of each bank; a group has at most 64 dwords
+u32 conflict_clocks(const u32* addresses, u64 lanes, const Slots& s) {
+  u32 seen[kMaxBanks][kLanes]; // what was asked of each slot; a group has at most 64 dwords
   u8 load[kMaxBanks] = {};
   u32 most = 0;
   for (u64 m = lanes; m; m &= m - 1)
-    for (u32 k = 0; k < words; ++k) {
-      u32 word = addresses[std::countr_zero(m)] / kBankBytes + k, bank = word % banks, j = 0;
-      while (j < load[bank] && seen[bank][j] != word)
+    for (u32 k = 0; k < s.each; ++k) {
+      u32 place = (addresses[std::countr_zero(m)] >> s.shift) + k, slot = place & s.last, j = 0;
+      while (j < load[slot] && seen[slot][j] != place)
         ++j;
-      if (j < load[bank])
+      if (j < load[slot])
         continue;
-      seen[bank][j] = word;
-      most = std::max<u32>(most, ++load[bank]);
+      seen[slot][j] = place;
+      most = std::max<u32>(most, ++load[slot]);
     }
   return most;
 }
 
-// No bank twice, as in well made kernels: one clock. Else count.
-u32 group_clocks(const u32* addresses, u64 lanes, u32 words, u32 banks) {
+// No slot twice, as in well made kernels: one clock. Else count.
+u32 group_clocks(const u32* addresses, u64 lanes, const Slots& s) {
   u64 taken = 0, twice = 0;
-  for (u64 m = lanes; m; m &= m - 1) {
-    u32 bank = addresses[std::countr_zero(m)] / kBankBytes % banks;
-    u64 run = (u64{1} << words) - 1;
-    u64 mine = banks == 64 ? std::rotl(run, static_cast<int>(bank))
-                           : std::rotl(static_cast<u32>(run), static_cast<int>(bank));
-    twice |= taken & mine;
-    taken |= mine;
-  }
-  return twice ? conflict_clocks(addresses, lanes, words, banks) : lanes != 0;
+  for (u64 m = lanes; m; m &= m - 1)
+    for (u32 k = 0; k < s.each; ++k) {
+      u64 mine = u64{1} << (((addresses[std::countr_zero(m)] >> s.shift) + k) & s.last);
+      twice |= taken & mine;
+      taken |= mine;
+    }
+  return twice ? conflict_clocks(addresses, lanes, s) : lanes != 0;
 }
 
 } // namespace
@@ -60,9 +75,10 @@ void count_lds(Wave& w, const u32* addresses, u32 bytes) {
   int lanes_a_clock = static_cast<int>(std::max(1u, per_clock / std::max(bytes, kBankBytes)));
   lanes_a_clock = std::min(lanes_a_clock, kLanes);
   u32 banks = bytes == 16 ? m.banks : 32;
+  const Slots slots = slots_of(addresses, w.exec(), bytes, banks);
   u64 group = lanes_a_clock == kLanes ? ~u64{0} : (u64{1} << lanes_a_clock) - 1;
   for (int l = 0; l < kLanes; l += lanes_a_clock) {
-    u32 clocks = group_clocks(addresses, w.exec() & group << l, std::max(1u, bytes / kBankBytes), banks);
+    u32 clocks = group_clocks(addresses, w.exec() & group << l, slots);
     g.lds_cycles += clocks;
     g.lds_ideal_cycles += clocks ? 1 : 0;
   }

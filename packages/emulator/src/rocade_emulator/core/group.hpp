@@ -22,9 +22,11 @@ struct Group {
   std::vector<u8> lds;
   std::vector<i64> lds_writes, lds_reads; // LdsTag words, by 4-byte cell
   std::vector<u8> scratch;                // private memory: waves x lanes x scratch bytes
-  u32 sequence = 1;                       // number of the next operation on LDS
-  u32 epoch_begin = 1;                    // the first one behind the last barrier
-  u32 safe = 1; // those before it are of an earlier epoch and over: nobody races with them
+  std::vector<u8>
+      scratch_defined; // a bit for each of those bytes that was written; empty when that is not checked
+  u32 sequence = 1;    // number of the next operation on LDS
+  u32 epoch_begin = 1; // the first one behind the last barrier
+  u32 safe = 1;        // those before it are of an earlier epoch and over: nobody races with them
   u32 at_barrier = 0;
   u32 live = 0;
   std::vector<StagedLds> staged[16]; // by wave number; ring indexed by InFlight::lds_slot

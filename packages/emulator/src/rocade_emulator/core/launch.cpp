@@ -82,6 +82,8 @@ void step(Wave& w, Launch& launch, u64* executed) {
   check_before(w, i, launch);
   if (launch.checks(kCheckHazards))
     check_hazards(w, i, launch);
+  if (!launch.beyond.empty() && launch.beyond[w.pc]) [[unlikely]]
+    report_beyond(w, i, launch);
   w.jumped = false;
   u64 exec = w.exec();
   i.exec(w, i);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/limits.hpp"
 #include "memory.hpp"
 #include "program.hpp"
 
@@ -77,6 +78,8 @@ struct Launch {
   std::string error;
   Counters counters;
   Trace trace;
+  Allocation allocation;  // registers of a wave
+  std::vector<u8> beyond; // by instruction: it names a register beyond them; empty when none does
 
   bool checks(Check c) const { return options.checks & c; }
   void report(const Wave& w, const Inst& i, Check check, Severity severity, i32 lane, u64 address,

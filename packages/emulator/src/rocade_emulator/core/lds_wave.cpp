@@ -115,12 +115,43 @@ template <u32 kBytes> bool may_write(const Wave& w, const u32* addresses, u64 la
   return !C::any(bad);
 }
 
-// `safe` is found at barriers; operations may have ended since.
-bool retry(Group& g) {
-  u32 found = first_unsafe(g);
-  bool better = found > g.safe;
-  g.safe = found;
-  return better;
+// The second look, when the first one stopped at `safe`: a wave that lags behind holds that back for all.
+// What counts for a cell is how far the wave is that touched it last.
+class Closer {
+public:
+  explicit Closer(const Wave& w) : self_(1 << w.number), epoch_(LdsTag::before(w.group->epoch_begin)) {
+    const Group& g = *w.group;
+    for (const auto& other : g.waves) {
+      bool waits = other->state != WaveState::Done && other->lgkm.size();
+      u32 over = waits ? std::min(g.epoch_begin, other->lgkm.front().sequence) : g.epoch_begin;
+      over_[other->number] = LdsTag::before(over);
+    }
+  }
+  bool safe(i64 word) const {
+    bool landed = word >> LdsTag::kLanded & 1;
+    return word <= (landed ? epoch_ : over_[word >> LdsTag::kLast & 15]) || (word & LdsTag::kWaves) == self_;
+  }
+
+private:
+  i64 self_, epoch_;
+  i64 over_[16] = {};
+};
+
+template <u32 kBytes> bool look_closer(const Wave& w, const u32* addresses, u64 lanes, bool write) {
+  const Group& g = *w.group;
+  const Closer closer(w);
+  for (u64 m = lanes; m; m &= m - 1) {
+    u32 address = addresses[std::countr_zero(m)];
+    i64 needed = write ? 0 : Cells<kBytes>::bytes_at(address) << LdsTag::kDefined;
+    for (u32 cell = address / 4; cell < address / 4 + Cells<kBytes>::count; ++cell) {
+      i64 written = g.lds_writes[cell];
+      if ((written & needed) != needed || !closer.safe(written))
+        return false;
+      if (write && !closer.safe(g.lds_reads[cell]))
+        return false;
+    }
+  }
+  return true;
 }
 
 } // namespace
@@ -128,14 +159,14 @@ bool retry(Group& g) {
 template <u32 kBytes> bool read_lds(const Wave& w, const u32* addresses) {
   if (!fit(w, addresses, w.exec(), kBytes))
     return false;
-  return try_read<kBytes>(w, addresses) || (retry(*w.group) && try_read<kBytes>(w, addresses));
+  return try_read<kBytes>(w, addresses) || look_closer<kBytes>(w, addresses, w.exec(), false);
 }
 
 template <u32 kBytes> bool write_lds(const Wave& w, const u32* addresses, u64 lanes, bool landed) {
   if (!fit(w, addresses, lanes, kBytes))
     return false;
   Group& g = *w.group;
-  if (!may_write<kBytes>(w, addresses, lanes) && !(retry(g) && may_write<kBytes>(w, addresses, lanes)))
+  if (!may_write<kBytes>(w, addresses, lanes) && !look_closer<kBytes>(w, addresses, lanes, true))
     return false;
   using C = Cells<kBytes>;
   using Words = typename C::Words;

@@ -35,14 +35,18 @@ bool Range::covers(u64 address, u32 bytes) const {
   return true;
 }
 
-bool Range::mark(u64 address, u32 bytes, bool write) {
-  for (u64 at = address - begin; at < address - begin + bytes; ++at) {
+bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
+  for (u64 at = first; at < first + bytes; ++at) {
     if (write)
       defined[at / 8] |= static_cast<u8>(1u << at % 8);
     else if (!(defined[at / 8] >> at % 8 & 1))
       return false;
   }
   return true;
+}
+
+bool Range::mark(u64 address, u32 bytes, bool write) {
+  return mark_bytes(defined, address - begin, bytes, write);
 }
 
 void Memory::add(Range range) {

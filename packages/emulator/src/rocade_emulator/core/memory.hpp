@@ -8,6 +8,9 @@
 
 namespace emu {
 
+// `defined` has a bit a byte: set those of [first, first + bytes) (write), or say whether all are set (read).
+bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write);
+
 struct Range {
   u64 begin = 0, end = 0; // host addresses of the outermost bytes
   bool readable = true, writable = true;

@@ -231,10 +231,11 @@ std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number
   g->lds.resize(entry.lds_bytes);
   g->lds_writes.resize((entry.lds_bytes + 3) / 4);
   g->lds_reads.resize((entry.lds_bytes + 3) / 4);
-  g->scratch.resize(0);
   u32 items = launch.block[0] * launch.block[1] * launch.block[2];
   u32 waves = (items + kLanes - 1) / kLanes;
   g->scratch.resize(u64{entry.scratch_bytes} * kLanes * waves);
+  if (launch.checks(kCheckUninitialised))
+    g->scratch_defined.resize((g->scratch.size() + 7) / 8);
   for (u32 k = 0; k < waves; ++k) {
     auto w = std::make_unique<Wave>(); // value-initialised: every register starts as 0 and unwritten
     w->number = static_cast<u8>(k);

@@ -51,6 +51,15 @@ u64 private_address(const Wave& w, int lane, u64 offset, u32 bytes) {
   return reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * static_cast<u64>(lane) + offset;
 }
 
+// Note a write; whether a read finds all bytes written.
+bool mark_scratch(Wave& w, u64 address, u32 bytes, bool write) {
+  std::vector<u8>& defined = w.group->scratch_defined;
+  if (defined.empty())
+    return true;
+  u64 first = address - reinterpret_cast<u64>(w.group->scratch.data());
+  return mark_bytes(defined, first, bytes, write);
+}
+
 bool is_flat(const Inst& i) { return i.info->format == Format::Flat && i.info->opcode < kSegment; }
 
 } // namespace
@@ -103,8 +112,12 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
     return touch_lds(w, i, lane, static_cast<u32>(address), bytes, write ? Access::Write : Access::Read);
   Launch& launch = *w.group->launch;
   u64 scratch = reinterpret_cast<u64>(w.scratch);
-  if (w.scratch && address >= scratch && address + bytes <= scratch + u64{w.scratch_bytes} * kLanes)
+  if (w.scratch && address >= scratch && address + bytes <= scratch + u64{w.scratch_bytes} * kLanes) {
+    if (!mark_scratch(w, address, bytes, write))
+      launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address - scratch,
+                    "read of private memory that was never written");
     return reinterpret_cast<u8*>(address);
+  }
   Range* range = launch.memory->find(address, bytes, w.range_hint);
   if (!range || (write && !range->writable)) {
     const char* what =

@@ -21,7 +21,7 @@ template <int N> void retire_oldest(Wave& w, Queue<N>& q) {
   q.pop();
   if (f.to_lds)
     land_staged(w, f);
-  if (f.count == 0 || written_again(q, f))
+  if (f.count == 0 || written_again(w.vm, f) || written_again(w.lgkm, f))
     return;
   if (f.scalar)
     w.s_pending.clear(f.first, f.count);
@@ -41,9 +41,9 @@ template <int N> void issue(Wave& w, Queue<N>& q, const InFlight& f) {
     w.pending.set(f.first, f.count);
 }
 
-bool holds_smem(const Queue<64>& q) {
+bool holds_unordered(const Queue<64>& q) {
   for (u32 k = q.head; k != q.tail; ++k)
-    if (q.items[k % 64].smem)
+    if (q.items[k % 64].unordered)
       return true;
   return false;
 }
@@ -56,14 +56,22 @@ void issue_lgkm(Wave& w, InFlight f) {
   issue(w, w.lgkm, f);
 }
 
+void issue_flat(Wave& w, InFlight f) {
+  f.unordered = true;
+  issue_vm(w, f);
+  issue_lgkm(w, f);
+}
+
 void wait_vm(Wave& w, u32 vm) {
+  if (vm != 0 && holds_unordered(w.vm))
+    return;
   while (w.vm.size() > vm)
     retire_oldest(w, w.vm);
 }
 
 void wait_lgkm(Wave& w, u32 lgkm) {
-  if (lgkm != 0 && holds_smem(w.lgkm))
-    return; // SMEM returns out of order: a count above 0 proves nothing
+  if (lgkm != 0 && holds_unordered(w.lgkm))
+    return; // a count above 0 proves nothing
   while (w.lgkm.size() > lgkm)
     retire_oldest(w, w.lgkm);
 }

@@ -8,6 +8,8 @@ namespace emu {
 // Record a vector memory or LDS operation whose destination registers become readable when it retires.
 void issue_vm(Wave& w, const InFlight& f);
 void issue_lgkm(Wave& w, InFlight f);
+// A FLAT operation: counted in both.
+void issue_flat(Wave& w, InFlight f);
 
 // s_waitcnt: retire all but the newest `vm` / `lgkm` operations. With an SMEM in flight only lgkm == 0
 // retires it.

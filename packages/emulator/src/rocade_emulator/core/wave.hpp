@@ -12,13 +12,14 @@ struct Group;   // workgroup: LDS, barrier, its waves (group.hpp)
 struct Program; // decoded text (program.hpp)
 
 // Memory operations in flight, oldest first. A counter wait retires them in order (gfx9: vmcnt covers loads
-// and stores; lgkmcnt covers LDS in order and SMEM out of order, so that only lgkmcnt(0) proves an SMEM).
+// and stores; lgkmcnt covers LDS in order and SMEM out of order, so that only lgkmcnt(0) proves an SMEM). A
+// FLAT operation is in both queues, since it may reach LDS or memory.
 struct InFlight {
   u32 pc = 0;
-  bool scalar = false; // destination is SGPRs
-  bool smem = false;   // out of order
-  bool to_lds = false; // direct-to-LDS: LDS is written when this retires
-  u16 first = 0;       // destination registers
+  bool scalar = false;    // destination is SGPRs
+  bool unordered = false; // SMEM and FLAT: others may be done before it, so that only a wait for 0 proves it
+  bool to_lds = false;    // direct-to-LDS: LDS is written when this retires
+  u16 first = 0;          // destination registers
   u8 count = 0;
   u32 sequence = 0; // Group::sequence, of an operation in the lgkm queue
   u32 lds_slot = 0; // to_lds: entry of the wave's staged LDS writes

@@ -15,7 +15,8 @@
 namespace emu {
 namespace {
 
-constexpr u64 kLongest = 24; // more states than any rule asks for
+// More states than any rule asks for, after a matrix instruction and after others.
+constexpr u64 kLongest = 24, kBrief = 6;
 
 // States that a jump and a barrier take. No manual says, and compilers count 1. AITER's kernels for gfx942
 // need at least this: they read the result of an MFMA that takes 11 states after 3 scalar instructions and a
@@ -24,7 +25,6 @@ constexpr u64 kJump = 8;
 constexpr u8 kBarrier = 5;
 
 // ---- Classes of instructions
-// ---------------------------------------------------------------------------------------
 
 enum : u32 {
   kValu = 1u << 0,
@@ -81,7 +81,10 @@ u32 matrix_class(std::string_view name) {
 bool is_partial(const Inst& i, std::string_view name) {
   if (has(i, Modifiers::kSdwa))
     return field(i, Modifiers::kDstSelShift, 3) != static_cast<u32>(Select::Dword);
-  return has(i, Modifiers::kDstHigh) || (name.starts_with("v_cvt_sr_") && i.op_sel >> 2 & 1);
+  if (name.starts_with("v_cvt_scalef32_pk_fp4")) // LLVM waits after all of them
+    return true;
+  bool byte = name.starts_with("v_cvt_sr_") || name.starts_with("v_cvt_scalef32_sr_");
+  return has(i, Modifiers::kDstHigh) || (byte && i.op_sel >> 2 & 1);
 }
 
 u32 valu_classes(const Inst& i, std::string_view name) {
@@ -147,7 +150,6 @@ u32 classes_of(const Inst& i) {
 }
 
 // ---- How two instructions touch the same register
-// ------------------------------------------------------------------
 
 struct Span {
   int first, count;
@@ -240,7 +242,6 @@ int AfterDot(const Inst& first, const Inst& i) {
 }
 
 // ---- The rules
-// -----------------------------------------------------------------------------------------------------
 
 // States until the result of a matrix instruction on 8 or 16-bit types is in its registers.
 constexpr int until_written(int passes, bool gfx950) {
@@ -271,12 +272,21 @@ void report(Wave& w, const Inst& i, Launch& launch, const Rule& rule, const Inst
   launch.report(w, i, kCheckHazards, Severity::Error, -1, static_cast<u64>(reg), text);
 }
 
+constexpr u64 rules_without_register() {
+  u64 found = 0;
+  for (std::size_t r = 0; r < std::size(kRules); ++r)
+    if (kRules[r].touch == &Always)
+      found |= u64{1} << r;
+  return found;
+}
+constexpr u64 kAlways = rules_without_register();
+
 template <std::size_t N>
-void compare(Wave& w, const Inst& i, Launch& launch, const HazardState::Ring<N>& ring, u64 time) {
+void compare(Wave& w, const Inst& i, Launch& launch, const HazardState::Ring<N>& ring, u64 time, u64 reach) {
   bool gfx950 = w.program->target == Target::Gfx950;
   for (u32 k = 0; k < N; ++k) {
     const HazardState::Issued& past = ring.back(k);
-    if (time - past.time > kLongest)
+    if (time - past.time > reach)
       return;
     for (u64 m = past.inst->hazards.makes & i.hazards.meets; m; m &= m - 1) {
       const Rule& rule = kRules[std::countr_zero(m)];
@@ -290,10 +300,29 @@ void compare(Wave& w, const Inst& i, Launch& launch, const HazardState::Ring<N>&
   }
 }
 
+void push_matrix(HazardState& h, const Inst& i, u64 time) {
+  h.matrix_free = time + i.hazards.passes;
+  h.matrix.push(time, i);
+  h.hot = {};
+  h.hot_until = time + kLongest;
+  for (u32 k = 0; k < h.matrix.items.size() && time - h.matrix.back(k).time < kLongest; ++k) {
+    const Inst& past = *h.matrix.back(k).inst;
+    h.hot.set(past.dst.index, past.dst.count);
+    if (is_vector(past.src[2]))
+      h.hot.set(past.src[2].index, past.src[2].count);
+  }
+}
+
+// Whether a matrix instruction of late can matter to `i`.
+bool near_matrix(const HazardState& h, const Inst& i, u64 time) {
+  return time < h.hot_until &&
+         (i.touched.reads.meets(h.hot) || i.touched.writes.meets(h.hot) || i.hazards.meets & kAlways);
+}
+
 } // namespace
 
 void find_hazards(Program& program) {
-  u64 met = 0;
+  u64 met = 0, made = 0;
   for (Inst& i : program.insts) {
     u32 classes = classes_of(i);
     i.hazards = {};
@@ -311,9 +340,12 @@ void find_hazards(Program& program) {
         i.hazards.meets |= u64{1} << r;
     }
     met |= i.hazards.meets;
+    made |= i.hazards.makes;
   }
-  for (Inst& i : program.insts)
-    i.hazards.makes &= met; // rules that nothing in this program can break cost nothing
+  for (Inst& i : program.insts) { // rules that nothing in this program can break cost nothing
+    i.hazards.makes &= met;
+    i.hazards.meets &= made;
+  }
 }
 
 void check_hazards(Wave& w, const Inst& i, Launch& launch) {
@@ -321,13 +353,13 @@ void check_hazards(Wave& w, const Inst& i, Launch& launch) {
   // A matrix instruction waits until the unit has taken all passes of the one before.
   u64 time = i.hazards.passes ? std::max(h.now, h.matrix_free) : h.now;
   if (i.hazards.meets) {
-    compare(w, i, launch, h.brief, time);
-    compare(w, i, launch, h.matrix, time);
+    compare(w, i, launch, h.brief, time, kBrief);
+    if (near_matrix(h, i, time))
+      compare(w, i, launch, h.matrix, time, kLongest);
   }
   h.now = time + i.hazards.states;
   if (i.hazards.passes) {
-    h.matrix_free = time + i.hazards.passes;
-    h.matrix.push(time, i);
+    push_matrix(h, i, time);
   } else if (i.hazards.makes) {
     h.brief.push(time, i);
   }

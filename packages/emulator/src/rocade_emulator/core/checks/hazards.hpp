@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "types.hpp"
+#include "bits.hpp"
 
 namespace emu {
 
@@ -28,8 +28,10 @@ struct HazardState {
 
   u64 now = 1024;      // of the next instruction: far from the zeros above
   u64 matrix_free = 0; // when the matrix unit can take the next instruction
-  Ring<8> brief;       // no rule of other than matrix instructions needs more than 5 states
+  Ring<8> brief;       // all but matrix instructions
   Ring<16> matrix;
+  BitSet<kVectorRegs> hot; // registers that those of late write, or read as C; valid before hot_until
+  u64 hot_until = 0;
 };
 
 // Fill Inst::hazards of a whole program.

@@ -19,7 +19,7 @@ u64 offset_of(const Wave& w, const Inst& i) {
 }
 
 void issue(Wave& w, const Inst& i) {
-  issue_lgkm(w, {.pc = w.pc, .scalar = true, .smem = true, .first = i.dst.index, .count = i.dst.count});
+  issue_lgkm(w, {.pc = w.pc, .scalar = true, .unordered = true, .first = i.dst.index, .count = i.dst.count});
 }
 
 void load(Wave& w, const Inst& i, u64 address, u32 dwords) {

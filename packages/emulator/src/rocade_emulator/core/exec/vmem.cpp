@@ -18,6 +18,10 @@ namespace {
 
 constexpr u8 kZero[16] = {};
 
+template <Space kSpace> void issue_memory(Wave& w, const InFlight& f) {
+  kSpace == Space::Flat ? issue_flat(w, f) : issue_vm(w, f);
+}
+
 template <Space kSpace, u32 kBytes, Fill kFill> void run_load(Wave& w, const Inst& i) {
   Addresses a = addresses_of<kSpace>(w, i, kBytes);
   if (has(i, Modifiers::kLds))
@@ -31,7 +35,7 @@ template <Space kSpace, u32 kBytes, Fill kFill> void run_load(Wave& w, const Ins
     load_lane(w, i.dst.index, l, from ? from : kZero, kBytes, kFill);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, false);
-  issue_vm(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
+  issue_memory<kSpace>(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
 }
 
 template <Space kSpace, u32 kBytes, u32 kShift> void run_store(Wave& w, const Inst& i) {
@@ -44,7 +48,7 @@ template <Space kSpace, u32 kBytes, u32 kShift> void run_store(Wave& w, const In
       store_lane(w, i.src[1].index, l, to, kBytes, kShift);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, kBytes, true);
-  issue_vm(w, {.pc = w.pc});
+  issue_memory<kSpace>(w, {.pc = w.pc});
 }
 
 template <std::size_t kBytes> using Bits = std::conditional_t<kBytes == 8, u64, u32>;
@@ -76,7 +80,8 @@ template <Space kSpace, class T, class F> void run_amo_with(Wave& w, const Inst&
       load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, sizeof(T), true);
-  issue_vm(w, {.pc = w.pc, .first = i.dst.index, .count = static_cast<u8>(returns ? i.dst.count : 0)});
+  issue_memory<kSpace>(
+      w, {.pc = w.pc, .first = i.dst.index, .count = static_cast<u8>(returns ? i.dst.count : 0)});
 }
 
 template <class T> T data_of(const Wave& w, int reg, int lane) {
@@ -160,23 +165,19 @@ std::vector<OpInfo> mubuf_rows() {
   return rows;
 }
 
-// Loads that go to LDS, of the global segment only.
+// GLOBAL loads to LDS; the wide ones are gfx950's.
 static void add_lds_loads(std::vector<OpInfo>& rows) {
-  struct Load {
-    const char* name;
-    int code;
-    Target target;
-  };
-  for (const Load& load : {Load{"global_load_lds_ubyte", 38, Target::Both},
-                           {"global_load_lds_sbyte", 39, Target::Both},
-                           {"global_load_lds_ushort", 40, Target::Both},
-                           {"global_load_lds_sshort", 41, Target::Both},
-                           {"global_load_lds_dword", 42, Target::Both},
-                           {"global_load_lds_dwordx4", 125, Target::Gfx950},
-                           {"global_load_lds_dwordx3", 126, Target::Gfx950}}) {
-    rows.push_back(row(load.name, Format::Flat, 2 * kSegment + load.code, &load_dwords_to_lds<Space::Global>,
+  for (auto [name, code] : {std::pair{"global_load_lds_ubyte", 38},
+                            {"global_load_lds_sbyte", 39},
+                            {"global_load_lds_ushort", 40},
+                            {"global_load_lds_sshort", 41},
+                            {"global_load_lds_dword", 42},
+                            {"global_load_lds_dwordx4", 125},
+                            {"global_load_lds_dwordx3", 126}}) {
+    rows.push_back(row(name, Format::Flat, 2 * kSegment + code, &load_dwords_to_lds<Space::Global>,
                        Type::None, Type::None));
-    rows.back().target = load.target;
+    if (code >= 125)
+      rows.back().target = Target::Gfx950;
   }
 }
 
@@ -200,7 +201,6 @@ std::vector<OpInfo> flat_rows() {
     add({
 #include "isa/vmem.inc"
     });
-    add_lds_loads(rows);
   }
 #undef PREFIX
 #undef AMO
@@ -216,6 +216,7 @@ std::vector<OpInfo> flat_rows() {
     });
   }
 #undef PREFIX
+  add_lds_loads(rows);
   return rows;
 }
 
