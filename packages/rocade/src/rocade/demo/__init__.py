@@ -26,6 +26,8 @@ from rocade.demo._tokenizer import Tokenizer
 __all__ = ["main"]
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Logits between two tokens below which rounding may choose: several times what orders of summation change.
+_TIE_LIMITS = {"fp32": 1e-3, "bf16": 0.5, "fp16": 0.05}
 _QUICK_PROMPT = 3000  # characters of the handbook, about 700 tokens
 
 
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 if fp32 tokens agree but for ties, 1 if not or if it cannot run, 2 for wrong usage."""
+    """Run the demo; 0 if tokens agree but for ties, 1 if not or if it cannot run, 2 for wrong usage."""
     parser = _parser()
     args = parser.parse_args(argv)
     if args.quick:
@@ -86,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
         f"attention and KV cache in {args.dtype}; {torch.get_num_threads()} threads"
     )
     job = Job(model, batch, args.tokens, _DTYPES[args.dtype], args.backend)
-    return _compare(job, AnswerStream(questions, tokenizer.answer), exact=args.dtype == "fp32")
+    return _compare(job, AnswerStream(questions, tokenizer.answer), _TIE_LIMITS[args.dtype])
 
 
 def _load(args: argparse.Namespace) -> tuple[Llama, Tokenizer]:
@@ -109,9 +111,9 @@ def _batch(tokenizer: Tokenizer, questions: list[str], prompt_characters: int | 
     return split_batch([tokenizer.chat([*shared, ("user", q)]) for q in questions], PAGE_SIZE)
 
 
-def _compare(job: Job, stream: AnswerStream, *, exact: bool) -> int:
+def _compare(job: Job, stream: AnswerStream, tie_limit: float) -> int:
     cascade, paged, sdpa = job.run(stream)
-    equality, good = _report.equality((cascade, paged), sdpa)
+    equality, good = _report.equality((cascade, paged), sdpa, tie_limit)
     sections = (
         equality,
         _report.timing((cascade, paged), sdpa),
@@ -119,4 +121,4 @@ def _compare(job: Job, stream: AnswerStream, *, exact: bool) -> int:
         ["Backends", *(f"  {line}" for line in job.explain())],
     )
     print("\n" + "\n\n".join("\n".join(section) for section in sections))
-    return 0 if good or not exact else 1
+    return 0 if good else 1

@@ -32,7 +32,7 @@ class Answers:
     """What one run made, request by request, and what each decode step took."""
 
     tokens: list[list[int]]
-    gaps: list[list[float]]  # logit of the chosen token minus the runner-up's
+    leads: list[list[float]]  # logit of the chosen token minus the runner-up's
     step_seconds: list[float] = field(default_factory=list)
     attention_seconds: list[float] = field(default_factory=list)
 
@@ -84,13 +84,13 @@ class Decoder:
         """Append what is new to each sequence and choose the likeliest next tokens."""
         self._attention.seconds = 0.0
         began = time.perf_counter()
-        chosen, gaps = self._next()
+        chosen, leads = self._next()
         if self.answers.tokens[0]:
             self.answers.step_seconds.append(time.perf_counter() - began)
             self.answers.attention_seconds.append(self._attention.seconds)
-        for request, (token, gap) in enumerate(zip(chosen, gaps, strict=True)):
+        for request, (token, lead) in enumerate(zip(chosen, leads, strict=True)):
             self.answers.tokens[request].append(token)
-            self.answers.gaps[request].append(gap)
+            self.answers.leads[request].append(lead)
         self._new = [[token] for token in chosen]
 
     def _next(self) -> tuple[list[int], list[float]]:

@@ -9,9 +9,6 @@ from statistics import median
 
 from rocade.demo._generate import Answers
 
-# fp32 logits from two orders of summation differ by some 1e-4 after 30 layers: closer tokens are a tie.
-TIE_LOGITS = 1e-3
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -19,19 +16,19 @@ class Difference:
 
     request: int
     step: int
-    gap: float  # logits between the likeliest two tokens, in this run
-    reference_gap: float  # the same in the reference
+    lead: float  # logits between the likeliest two tokens, in this run
+    reference_lead: float  # the same in the reference
 
-    @property
-    def is_tie(self) -> bool:
-        """Whether rounding alone explains it."""
-        return max(self.gap, self.reference_gap) < TIE_LOGITS
+    def is_tie(self, limit: float) -> bool:
+        """Whether both runs were undecided by less than `limit` logits, so that rounding explains it."""
+        return max(self.lead, self.reference_lead) < limit
 
-    def __str__(self) -> str:
-        cause = "a tie within rounding" if self.is_tie else "NOT a tie"
+    def line(self, limit: float) -> str:
+        """Request, token, and both leads."""
+        cause = "a tie within rounding" if self.is_tie(limit) else "NOT a tie"
         return (
             f"request {self.request + 1} parts at token {self.step + 1}, where the likeliest two tokens are "
-            f"{self.gap:.2g} and {self.reference_gap:.2g} logits apart: {cause}"
+            f"{self.lead:.2g} and {self.reference_lead:.2g} logits apart: {cause}"
         )
 
 
@@ -58,23 +55,42 @@ def differences(answers: Answers, reference: Answers) -> list[Difference]:
     """The first differing token of each request that has one."""
     found = []
     for request, (ours, theirs) in enumerate(zip(answers.tokens, reference.tokens, strict=True)):
-        step = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), None)
-        if step is not None:
-            gaps = answers.gaps[request][step], reference.gaps[request][step]
-            found.append(Difference(request, step, *gaps))
+        step = _common(ours, theirs)
+        if step < len(theirs):
+            leads = answers.leads[request][step], reference.leads[request][step]
+            found.append(Difference(request, step, *leads))
     return found
 
 
-def equality(runs: Sequence[Run], reference: Run) -> tuple[list[str], bool]:
+def noise(answers: Answers, reference: Answers) -> float:
+    """Largest difference of a chosen token's lead, in logits, while the texts are the same."""
+    changes = [0.0]
+    for request, (ours, theirs) in enumerate(zip(answers.tokens, reference.tokens, strict=True)):
+        pairs = zip(answers.leads[request], reference.leads[request], strict=True)
+        changes += [abs(a - b) for a, b in list(pairs)[: _common(ours, theirs)]]
+    return max(changes)
+
+
+def _common(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Tokens before the first that differs."""
+    pairs = zip(ours, theirs, strict=True)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(theirs))
+
+
+def equality(runs: Sequence[Run], reference: Run, tie_limit: float) -> tuple[list[str], bool]:
     """Lines that compare greedy tokens, and whether all differences are ties."""
     count = sum(map(len, reference.answers.tokens))
-    lines, good = [f"Greedy tokens, {len(reference.answers.tokens)} requests, {count} tokens"], True
+    lines = [
+        f"Greedy tokens, {len(reference.answers.tokens)} requests, {count} tokens, and their lead in logits"
+    ]
+    good = True
     for run in runs:
         found = differences(run.answers, reference.answers)
-        good = good and all(d.is_tie for d in found)
-        verdict = "equal" if not found else f"{len(found)} requests differ from"
-        lines.append(f"  {run.name:26}{verdict}{' to' * (not found)} those of {reference.name}")
-        lines += [f"    {difference}" for difference in found]
+        good = good and all(d.is_tie(tie_limit) for d in found)
+        verdict = f"{len(found)} requests differ from" if found else "equal to"
+        change = noise(run.answers, reference.answers)
+        lines.append(f"  {run.name:26}{verdict} those of {reference.name}; leads within {change:.1g}")
+        lines += [f"    {difference.line(tie_limit)}" for difference in found]
     return lines, good
 
 
