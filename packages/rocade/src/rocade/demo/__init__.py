@@ -26,7 +26,8 @@ from rocade.demo._tokenizer import Tokenizer
 __all__ = ["main"]
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Logits between two tokens below which rounding may choose: several times what orders of summation change.
+# Logits between two tokens below which rounding may choose. Orders of summation change leads by up to 6e-5 in
+# fp32 and 0.3 in bf16 here, over 768 tokens; fp16 rounds 8 times finer than bf16.
 _TIE_LIMITS = {"fp32": 1e-3, "bf16": 0.5, "fp16": 0.05}
 _QUICK_PROMPT = 3000  # characters of the handbook, about 700 tokens
 
