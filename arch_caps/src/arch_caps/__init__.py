@@ -4,11 +4,14 @@ Standard library only: reading the table needs neither torch nor a GPU, and impo
 """
 
 from arch_caps._defects import Defect
-from arch_caps._reasons import ArchCapabilityError, Reason, reasons
+from arch_caps._evidence import Evidence, evidence_dir, is_fresh, read_evidence, write_evidence
+from arch_caps._preference import preference
+from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, reasons
 from arch_caps._request import Request
 from arch_caps._row import Row
-from arch_caps._table import ROWS, TARGETS, preference, row
-from arch_caps._target import Target, target_of
+from arch_caps._sources import source_hash
+from arch_caps._table import DEFECTS, ROWS, TARGETS, row
+from arch_caps._target import Feature, Target, target_of
 from arch_caps._types import (
     DType,
     EvidenceKind,
@@ -22,12 +25,16 @@ from arch_caps._types import (
 from arch_caps._versions import Toolchain
 
 __all__ = [
+    "DEFECTS",
     "ROWS",
     "TARGETS",
     "ArchCapabilityError",
     "DType",
     "Defect",
+    "Evidence",
     "EvidenceKind",
+    "Feature",
+    "KnownBadWarning",
     "Layout",
     "Level",
     "MaskKind",
@@ -39,8 +46,13 @@ __all__ = [
     "Status",
     "Target",
     "Toolchain",
+    "evidence_dir",
+    "is_fresh",
     "preference",
+    "read_evidence",
     "reasons",
     "row",
+    "source_hash",
     "target_of",
+    "write_evidence",
 ]

@@ -1,4 +1,4 @@
-"""Predicates over a request's fields, as data: each can be evaluated, printed and compared. No function is stored.
+"""Predicates over a request's fields, as data: evaluated, printed and compared; no function is stored.
 
 Rows say with them what a backend accepts, defects say with them which requests are hit.
 """
@@ -6,7 +6,7 @@ Rows say with them what a backend accepts, defects say with them which requests 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from arch_caps._request import Request
 
@@ -15,7 +15,7 @@ from arch_caps._request import Request
 class Anything:
     """Holds for every value."""
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """Always true."""
         return True
 
@@ -27,43 +27,47 @@ class Anything:
 class OneOf:
     """Holds for the listed values alone."""
 
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
-    def __init__(self, *values: Any) -> None:
+    def __init__(self, *values: object) -> None:
         object.__setattr__(self, "values", values)
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """True when the value is listed."""
         return value in self.values
 
     def __str__(self) -> str:
-        return ", ".join(_shown(v) for v in self.values)
+        return ", ".join(shown(v) for v in self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Holds for numbers from `min` to `max`, both inclusive, that `multiple_of` divides."""
+    """Holds for numbers from `min` to `max`, both inclusive, above `above`, that `multiple_of` divides."""
 
     min: float | None = None
     max: float | None = None
+    above: float | None = None
     multiple_of: int | None = None
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """True when the number is inside the range; never for a missing number."""
         return (
-            value is not None
+            isinstance(value, int | float)
             and (self.min is None or value >= self.min)
             and (self.max is None or value <= self.max)
+            and (self.above is None or value > self.above)
             and (self.multiple_of is None or value % self.multiple_of == 0)
         )
 
     def __str__(self) -> str:
-        step = "" if self.multiple_of is None else f"multiples of {self.multiple_of} "
-        if self.min is not None and self.max is not None:
-            return f"{step}from {self.min} to {self.max}"
-        if self.max is not None:
-            return f"{step}up to {self.max}"
-        return f"{step}from {self.min} up" if self.min is not None else step.strip() or "any number"
+        parts = [] if self.multiple_of is None else [f"multiples of {self.multiple_of}"]
+        if self.min is not None:
+            parts.append(f"at least {self.min}" if self.max is None else f"from {self.min} to {self.max}")
+        elif self.max is not None:
+            parts.append(f"up to {self.max}")
+        if self.above is not None:
+            parts.append(f"above {self.above}")
+        return " ".join(parts) or "any number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class SameAs:
 
     field: str
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """True when both fields are equal."""
         return bool(value == getattr(request, self.field))
 
@@ -89,7 +93,7 @@ class AllOf:
     def __init__(self, *parts: Predicate) -> None:
         object.__setattr__(self, "parts", parts)
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """True when no part fails."""
         return all(part.holds(value, request) for part in self.parts)
 
@@ -106,7 +110,7 @@ class AnyOf:
     def __init__(self, *parts: Predicate) -> None:
         object.__setattr__(self, "parts", parts)
 
-    def holds(self, value: Any, request: Request | None) -> bool:
+    def holds(self, value: object, request: Request | None) -> bool:
         """True when some part holds."""
         return any(part.holds(value, request) for part in self.parts)
 
@@ -119,6 +123,18 @@ PREDICATES = get_args(Predicate)
 ANY = Anything()
 
 
-def _shown(value: Any) -> str:
-    """A value as a user would write it."""
-    return str(value)
+def shown(value: object) -> str:
+    """A value as a sentence shows it."""
+    if value is None:
+        return "not set"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def told(predicate: Predicate, request: Request) -> str:
+    """The predicate in words, with the value of the other field where it refers to one."""
+    if isinstance(predicate, SameAs):
+        return f"{predicate}, {shown(getattr(request, predicate.field))}"
+    if isinstance(predicate, AllOf | AnyOf):
+        joint = " and " if isinstance(predicate, AllOf) else ", or "
+        return joint.join(told(part, request) for part in predicate.parts)
+    return str(predicate)

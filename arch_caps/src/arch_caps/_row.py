@@ -1,4 +1,4 @@
-"""`Row`: what one implementation of one operation accepts. Data only; `_reasons.py` compares it with a request."""
+"""`Row`: what one implementation of one operation accepts. Data; `_reasons.py` compares it with a request."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import enum
 from dataclasses import dataclass, fields
 
 from arch_caps._predicate import PREDICATES, Predicate
+from arch_caps._target import Feature
 from arch_caps._types import Op, Status
 
 
 class Lse(enum.StrEnum):
-    """What log-sum-exp an implementation computes. Callers always get log2, whatever the kernel's own base."""
+    """What log-sum-exp an implementation computes. Callers get log2, whatever the kernel's own base."""
 
     LOG2 = "log2"
     NATURAL = "natural log, converted to log2"
@@ -19,7 +20,7 @@ class Lse(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepts:
-    """One predicate for every field of a request that can be refused. No default: a new axis must be answered."""
+    """One predicate for every field of a request that can refuse. No default: a new axis needs an answer."""
 
     q_dtype: Predicate
     kv_dtype: Predicate
@@ -44,6 +45,15 @@ class Accepts:
             raise TypeError(f"Accepts: not a predicate: {', '.join(wrong)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A feature of the silicon that the code uses when `field` of the request matches `predicate`."""
+
+    feature: Feature
+    field: str
+    predicate: Predicate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """(op, backend) and what that implementation accepts, computes and needs."""
@@ -56,6 +66,9 @@ class Row:
     accepts: Accepts
     lse: Lse
     partial_state: bool  # merges a caller's (out, lse) into the result in the same run
+    source: str  # where the limits come from
+    native: tuple[str, ...] = ()  # files and directories of the checkout that hold its native sources
+    needs: tuple[Need, ...] = ()
     note: str = ""  # one plain sentence for the matrix
 
     def __post_init__(self) -> None:

@@ -1,16 +1,18 @@
-"""The table assembled: targets by name, rows by (op, backend), and the order in which backends are tried."""
+"""The table assembled: targets by name, rows and recorded defects by (op, backend)."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
+from arch_caps._defects import Defect
 from arch_caps._row import Row
-from arch_caps._target import Target, target_of
 from arch_caps._types import Op
-from arch_caps.rows import cpu, torch
+from arch_caps.defects import aiter as aiter_defects
+from arch_caps.rows import aiter, cpu, hip, torch
+from arch_caps.targets import cpu_generic, cpu_x86_64, gfx942, gfx950, sm_80, sm_90
 
 TARGETS = MappingProxyType(
-    {name: Target(name=name) for name in ("gfx942", "gfx950", "sm_80", "sm_90", "cpu-x86_64", "cpu-generic")}
+    {module.TARGET.name: module.TARGET for module in (gfx942, gfx950, sm_80, sm_90, cpu_x86_64, cpu_generic)}
 )
 
 
@@ -24,19 +26,24 @@ def _index(rows: tuple[Row, ...]) -> MappingProxyType[tuple[Op, str], Row]:
     return MappingProxyType(table)
 
 
-ROWS = _index((*cpu.ROWS, *torch.ROWS))
+ROWS = _index((*cpu.ROWS, *hip.ROWS, *aiter.ROWS, *torch.ROWS))
+
+
+def _by_row(defects: tuple[Defect, ...]) -> MappingProxyType[tuple[Op, str], tuple[Defect, ...]]:
+    table: dict[tuple[Op, str], tuple[Defect, ...]] = {}
+    ids = [defect.id for defect in defects]
+    repeated = sorted({name for name in ids if ids.count(name) > 1})
+    if repeated:
+        raise ValueError(f"defects recorded twice: {', '.join(repeated)}")
+    for defect in defects:
+        for op in defect.ops:
+            table[op, defect.backend] = (*table.get((op, defect.backend), ()), defect)
+    return MappingProxyType(table)
+
+
+DEFECTS = _by_row(aiter_defects.DEFECTS)
 
 
 def row(op: Op, backend: str) -> Row | None:
     """The row of an implementation, or None when there is none."""
     return ROWS.get((op, backend))
-
-
-def preference(target: str) -> tuple[str, ...]:
-    """Backends in the order in which `backend="auto"` tries them on a target."""
-    name = target_of(target)
-    if name.startswith("cpu"):
-        return ("cpu", "torch")
-    if name.startswith("gfx"):
-        return ("hip", "aiter", "torch")
-    return ("hip", "torch") if name.startswith("sm_") else ("torch",)

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+# (release numbers, stage): stage is -1 before the release (dev, a, b, rc), 0 at it, 1 + n for post-release n.
+Version: TypeAlias = tuple[tuple[int, ...], int]
+
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)[._-]?(?:(post)(\d*)|(dev|a|b|rc)\d*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Versions of what defects depend on; None means not known, and a defect that asks for it then applies."""
+    """Versions that defects depend on; None means not known, and a defect that asks for it then applies."""
 
     rocm: str | None = None
     aiter: str | None = None
     compiler: str | None = None  # clang's version
 
+    def __str__(self) -> str:
+        versions = (("rocm", self.rocm), ("aiter", self.aiter), ("compiler", self.compiler))
+        return "here: " + ", ".join(f"{name} {version or 'unknown'}" for name, version in versions)
 
-def parse_version(text: str | None) -> tuple[int, ...] | None:
-    """`"7.2.1"` -> (7, 2, 1), without trailing zeros or local suffix; None when there is no number to read."""
-    match = _NUMBERS.match(text.strip().removeprefix("v")) if text else None
+
+@functools.lru_cache(maxsize=256)
+def parse_version(text: str | None) -> Version | None:
+    """`"7.2.1-43"` -> ((7, 2, 1), 0); None when there is no number to read.
+
+    Trailing zeros and anything after the release and its stage (a local suffix, a build number) are dropped.
+    """
+    match = _VERSION.match(text.strip()) if text else None
     if match is None:
         return None
-    numbers = [int(part) for part in match.group().split(".")]
+    numbers = [int(part) for part in match[1].split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
-    return tuple(numbers)
+    post = 1 + int(match[3] or 0) if match[2] else 0
+    return tuple(numbers), -1 if match[4] else post
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +50,9 @@ class Window:
     end: str | None = None
 
     def __post_init__(self) -> None:
-        bounds = [b for b in (self.start, self.end) if b is not None]
-        if not bounds or any(parse_version(b) is None for b in bounds):
-            raise ValueError(f"window [{self.start}, {self.end}) has no readable bound")
+        bounds = [bound for bound in (self.start, self.end) if bound is not None]
+        if not bounds or any(parse_version(bound) is None for bound in bounds):
+            raise ValueError(f"window {self} has no readable bound")
         if len(bounds) == 2 and not self.contains(self.start):
             raise ValueError(f"window {self} is empty")
 
@@ -47,8 +61,10 @@ class Window:
         number = parse_version(version)
         if number is None:
             return True
+        release, stage = number
         start, end = parse_version(self.start), parse_version(self.end)
-        return (start is None or number >= start) and (end is None or number < end)
+        # A pre-release of the first bad version counts as bad, one of the first good version does too.
+        return (start is None or (release, max(stage, 0)) >= start) and (end is None or number < end)
 
     def __str__(self) -> str:
         start = "(-inf" if self.start is None else f"[{self.start}"

@@ -1,13 +1,17 @@
-"""Rows of backend `cpu`: native C++ kernels for x86-64 and others, and PyTorch's fused op for prefill."""
+"""Rows of backend `cpu`: native C++ kernels for every attention op, merge, sum and append."""
+
+from dataclasses import replace
 
 from arch_caps._predicate import ANY, OneOf, Range, SameAs
 from arch_caps._row import Accepts, Lse, Row
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
 
+SOURCE = "rocade.backends.cpu"
+NATIVE = ("packages/kernels/src/rocade_kernels/cpu",)
+CPUS = OneOf("cpu-x86_64", "cpu-generic")
 FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
 POSITIVE = Range(min=1)
 HEAD_DIM = Range(min=8, max=256, multiple_of=8)
-CPUS = OneOf("cpu-x86_64", "cpu-generic")
 SAME = SameAs("q_dtype")
 
 PAGED = Accepts(
@@ -28,78 +32,19 @@ PAGED = Accepts(
     fixed_split_size=ANY,
     disable_split_kv=ANY,
 )
-DENSE = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=SAME,
-    o_dtype=SAME,
-    head_dim_qk=HEAD_DIM,
-    head_dim_vo=HEAD_DIM,
-    group_size=POSITIVE,
-    kv_layout=ANY,
-    page_size=OneOf(0),
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=OneOf(PosEncoding.NONE, PosEncoding.ALIBI),
-    num_levels=OneOf(1),
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
-CASCADE = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=SAME,
-    o_dtype=SAME,
-    head_dim_qk=HEAD_DIM,
-    head_dim_vo=HEAD_DIM,
-    group_size=POSITIVE,
-    kv_layout=ANY,
-    page_size=ANY,
-    mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL),
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=OneOf(PosEncoding.NONE, PosEncoding.ALIBI),
-    num_levels=POSITIVE,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
-STATES = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=SAME,
-    o_dtype=SAME,
+DENSE = replace(PAGED, page_size=OneOf(0))
+CASCADE = replace(PAGED, page_size=ANY, num_levels=POSITIVE, mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL))
+STATES = replace(
+    PAGED,
+    kv_dtype=ANY,
     head_dim_qk=POSITIVE,
     head_dim_vo=POSITIVE,
     group_size=ANY,
-    kv_layout=ANY,
     page_size=ANY,
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
     pos_encoding=ANY,
     num_levels=ANY,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
 )
-APPEND = Accepts(
-    q_dtype=ANY,
-    kv_dtype=SAME,
-    o_dtype=ANY,
-    head_dim_qk=POSITIVE,
-    head_dim_vo=POSITIVE,
-    group_size=ANY,
-    kv_layout=ANY,
-    page_size=POSITIVE,
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=ANY,
-    num_levels=ANY,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
+APPEND = replace(STATES, q_dtype=ANY, kv_dtype=SAME, o_dtype=ANY, page_size=POSITIVE)
 
 ROWS = (
     Row(
@@ -111,6 +56,8 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.SINGLE_DECODE,
@@ -121,6 +68,8 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.BATCH_PREFILL_PAGED,
@@ -131,6 +80,8 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
@@ -141,6 +92,8 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.BATCH_DECODE,
@@ -151,6 +104,8 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.CASCADE,
@@ -161,6 +116,9 @@ ROWS = (
         accepts=CASCADE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        native=NATIVE,
+        note="any number of levels in one plan",
     ),
     Row(
         op=Op.MERGE_STATE,
@@ -171,6 +129,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.MERGE_STATE_IN_PLACE,
@@ -181,6 +141,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.MERGE_STATES,
@@ -191,6 +153,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_MERGE_STATES,
@@ -201,6 +165,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.ATTENTION_SUM,
@@ -211,6 +177,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_ATTENTION_SUM,
@@ -221,6 +189,8 @@ ROWS = (
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
     Row(
         op=Op.APPEND_PAGED_KV_CACHE,
@@ -231,5 +201,7 @@ ROWS = (
         accepts=APPEND,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
+        native=NATIVE,
     ),
 )

@@ -1,9 +1,12 @@
-"""Rows of backend `torch`: plain PyTorch formulations on any device. They serve every request; slow is allowed."""
+"""Rows of backend `torch`: plain PyTorch on any device. It serves every request; slow is allowed."""
+
+from dataclasses import replace
 
 from arch_caps._predicate import ANY, OneOf, Range
 from arch_caps._row import Accepts, Lse, Row
 from arch_caps._types import DType, MaskKind, Op, Status
 
+SOURCE = "rocade.backends.torch"
 FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
 POSITIVE = Range(min=1)
 
@@ -25,78 +28,10 @@ PAGED = Accepts(
     fixed_split_size=ANY,
     disable_split_kv=ANY,
 )
-DENSE = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=ANY,
-    o_dtype=FLOATS,
-    head_dim_qk=POSITIVE,
-    head_dim_vo=POSITIVE,
-    group_size=POSITIVE,
-    kv_layout=ANY,
-    page_size=OneOf(0),
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=ANY,
-    num_levels=OneOf(1),
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
-CASCADE = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=ANY,
-    o_dtype=FLOATS,
-    head_dim_qk=POSITIVE,
-    head_dim_vo=POSITIVE,
-    group_size=POSITIVE,
-    kv_layout=ANY,
-    page_size=ANY,
-    mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL),
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=ANY,
-    num_levels=POSITIVE,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
-STATES = Accepts(
-    q_dtype=FLOATS,
-    kv_dtype=ANY,
-    o_dtype=FLOATS,
-    head_dim_qk=POSITIVE,
-    head_dim_vo=POSITIVE,
-    group_size=ANY,
-    kv_layout=ANY,
-    page_size=ANY,
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=ANY,
-    num_levels=ANY,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
-APPEND = Accepts(
-    q_dtype=ANY,
-    kv_dtype=ANY,
-    o_dtype=ANY,
-    head_dim_qk=POSITIVE,
-    head_dim_vo=POSITIVE,
-    group_size=ANY,
-    kv_layout=ANY,
-    page_size=POSITIVE,
-    mask=ANY,
-    window_left=ANY,
-    logits_soft_cap=ANY,
-    pos_encoding=ANY,
-    num_levels=ANY,
-    graph=ANY,
-    fixed_split_size=ANY,
-    disable_split_kv=ANY,
-)
+DENSE = replace(PAGED, page_size=OneOf(0))
+CASCADE = replace(PAGED, page_size=ANY, num_levels=POSITIVE, mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL))
+STATES = replace(PAGED, page_size=ANY, num_levels=ANY, group_size=ANY)
+APPEND = replace(PAGED, q_dtype=ANY, o_dtype=ANY, num_levels=ANY, group_size=ANY)
 
 ROWS = (
     Row(
@@ -108,6 +43,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
     ),
     Row(
         op=Op.SINGLE_DECODE,
@@ -118,6 +54,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
     ),
     Row(
         op=Op.BATCH_PREFILL_PAGED,
@@ -128,6 +65,7 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
     ),
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
@@ -138,6 +76,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
     ),
     Row(
         op=Op.BATCH_DECODE,
@@ -148,6 +87,7 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
     ),
     Row(
         op=Op.CASCADE,
@@ -158,6 +98,8 @@ ROWS = (
         accepts=CASCADE,
         lse=Lse.LOG2,
         partial_state=True,
+        source=SOURCE,
+        note="any number of levels in one plan",
     ),
     Row(
         op=Op.MERGE_STATE,
@@ -168,6 +110,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.MERGE_STATE_IN_PLACE,
@@ -178,6 +121,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.MERGE_STATES,
@@ -188,6 +132,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_MERGE_STATES,
@@ -198,6 +143,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.ATTENTION_SUM,
@@ -208,6 +154,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_ATTENTION_SUM,
@@ -218,6 +165,7 @@ ROWS = (
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
     ),
     Row(
         op=Op.APPEND_PAGED_KV_CACHE,
@@ -228,5 +176,6 @@ ROWS = (
         accepts=APPEND,
         lse=Lse.NONE,
         partial_state=False,
+        source=SOURCE,
     ),
 )

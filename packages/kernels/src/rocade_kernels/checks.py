@@ -1,7 +1,7 @@
-"""Checks of plan arrays on the host, by address: one native call an array, a pure-Python twin without the library.
+"""Checks of plan arrays on the host, by address: one native call an array, or a pure-Python twin.
 
-Addresses are `tensor.data_ptr()` of contiguous int32 host arrays that the caller keeps alive. Nothing is raised
-here: the caller knows the argument's name and words the error from `fault`, `at` and `value`.
+Addresses are `tensor.data_ptr()` of contiguous int32 host arrays that the caller keeps alive. Nothing is
+raised here: the caller knows the argument's name and words the error from `fault`, `at` and `value`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def page_table(
 ) -> PageFacts:
     """Check a page table and write int32 `kv_len[batch]`, tokens of each request.
 
-    `indptr [batch + 1]`, `last_page_len [batch]` and `kv_len [batch]` are host addresses; `indices [num_indices]`
-    is one too, or None when the page ids live on a device and are not to be read.
+    `indptr [batch + 1]`, `last_page_len [batch]`, `kv_len [batch]` are host addresses;
+    `indices [num_indices]` is one too, or None when the page ids live on a device and are not to be read.
     """
     lib = _native.library_or_none()
     if lib is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from rocade._errors import invalid
+
 # Byte i of the word has to reach bit 56 + i (little) or bit 63 - i (big); no two products meet below 2^64.
 _GATHER = {
     "little": sum(1 << (56 - 7 * i) for i in range(8)),
@@ -18,7 +20,7 @@ _GATHER = {
 def check_bitorder(bitorder: str) -> None:
     """Raise ValueError for anything but "big" and "little"."""
     if bitorder not in _GATHER:
-        raise ValueError(f'bitorder must be "big" or "little", got {bitorder!r}')
+        raise invalid("bitorder", repr(bitorder), "'big' or 'little'")
 
 
 def pack(x: torch.Tensor, bitorder: str) -> torch.Tensor:

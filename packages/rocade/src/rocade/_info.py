@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import platform
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from arch_caps import ROWS, Status, preference, target_of
+from rocade._dispatch import absent
 from rocade.backends import REGISTRY
 
 _DISTRIBUTIONS = ("rocade", "arch_caps", "rocade_kernels", "rocade_emulator")
+_WIDTH = 98  # columns of a line, without the section's indentation
 
 
 def _versions() -> Iterator[str]:
@@ -36,8 +39,8 @@ def _devices() -> Iterator[str]:
 
 
 def _backends() -> Iterator[str]:
-    for name, backend in REGISTRY.items():
-        reasons = backend.absent()
+    for name in REGISTRY:
+        reasons = absent(name)
         yield f"{name:16} " + ("present" if not reasons else "absent: " + "; ".join(map(str, reasons)))
 
 
@@ -46,7 +49,8 @@ def _rows() -> Iterator[str]:
         for status in Status:
             ops = [row.op for row in ROWS.values() if row.backend == backend and row.status is status]
             if ops:
-                yield f"{backend:16} {status}: {', '.join(ops)}"
+                text = f"{backend:16} {status}: {', '.join(ops)}"
+                yield textwrap.fill(text, _WIDTH, subsequent_indent=" " * 21)
 
 
 def main(argv: Sequence[str]) -> int:

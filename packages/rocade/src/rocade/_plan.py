@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
+
 from arch_caps import Request
 
 

@@ -14,7 +14,7 @@ from rocade._mask import PackedMask
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """Which pages hold each request's keys. `indptr[0]` may be above 0 and `indices` longer than `indptr[-1]`."""
+    """The pages of each request. `indptr[0]` may be above 0, and `indices` longer than `indptr[-1]`."""
 
     indptr: torch.Tensor  # int32 [B + 1], host
     indices: torch.Tensor  # int32 [>= indptr[-1]], on the cache's device; read again at every run
@@ -42,7 +42,7 @@ class Level:
 class Problem:
     """Levels from the most widely shared prefix to each request's own suffix; one level unless cascade.
 
-    All levels cover the same T rows, and a level's boundaries are boundaries of the next one too (nesting). The
+    All levels cover the same T rows, and a level's boundaries are boundaries of the next one (nesting). The
     levels of a row are one concatenated sequence: positions, window and causal are global.
     """
 

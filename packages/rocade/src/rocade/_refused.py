@@ -40,7 +40,7 @@ class RefusedModule(ModuleType):
         self._path = path
 
     def __getattr__(self, name: str) -> object:
-        return _attribute(self._path, name, self.__name__)
+        return attribute(self._path, name, self.__name__)
 
 
 def refuse(argument: str, value: object, *neutral: object) -> None:
@@ -75,7 +75,7 @@ def attributes(module: str) -> Callable[[str], object]:
     path = module.partition(".")[2]
 
     def __getattr__(name: str) -> object:  # noqa: N807 -- the protocol's name, seen in tracebacks
-        return _attribute(path, name, module)
+        return attribute(path, name, module)
 
     return __getattr__
 
@@ -85,7 +85,7 @@ def names(path: str) -> list[str]:
     return sorted(_table(path))
 
 
-def _attribute(path: str, name: str, module: str) -> object:
+def attribute(path: str, name: str, module: str) -> object:
     """The refused object, or module, called `name` in `path`."""
     feature = _table(path).get(name)
     if feature is not None:

@@ -34,26 +34,14 @@ VALIDATE = Setting(
     "ROCADE_VALIDATE",
     bool,
     False,
-    "Check plan arrays that live on a device, too: they are copied to the host, and page ids, positions and "
-    "lengths out of range raise ValueError. Costs a synchronisation at each plan and run.",
+    "Check index arrays that live on a device, too: they are copied to the host, and page ids, positions, "
+    "lengths and row ranges out of range raise ValueError. Costs a synchronisation at each plan, each append "
+    "to the cache, and each merge of a varying number of states.",
 )
 
-FUSED_CASCADE = Setting(
-    "FLASHINFER_HIP_FUSED_CASCADE",
-    bool,
-    False,
-    "Spelled as in FlashInfer's ROCm port and read at plan. 1 makes MultiLevelCascadeAttentionWrapper share "
-    "every level as given, whatever the cost model says.",
-)
-
-SETTINGS = (VALIDATE, FUSED_CASCADE)
+SETTINGS = (VALIDATE,)
 
 
 def validate() -> bool:
     """Whether device arrays are checked on the host (`ROCADE_VALIDATE`)."""
     return VALIDATE.read()
-
-
-def fused_cascade() -> bool:
-    """Whether cascade levels are shared whatever the cost model says (`FLASHINFER_HIP_FUSED_CASCADE`)."""
-    return FUSED_CASCADE.read()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 # Command words -> module with `main(argv: Sequence[str]) -> int`, and what the command does.
 COMMANDS = {
     ("info",): ("rocade._info", "versions, devices, backends present or why not, and what each one serves"),
-    ("explain",): ("rocade._explain", "which backend a call would use here, and why the others would not"),
+    ("explain",): ("rocade._explain_cli", "which backend serves a call, and every reason of the others"),
     ("verify",): ("rocade.conformance.verify", "run the conformance grid against the fp64 oracle"),
     ("demo",): ("rocade.demo", "answer a batch of questions that share a long prompt with a real model"),
     ("bench", "cpu"): ("rocade.bench.cpu", "time the CPU backend beside PyTorch"),

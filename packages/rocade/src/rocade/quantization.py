@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rocade import _bits, _refused
+from rocade._errors import invalid
 
 if not TYPE_CHECKING:
     __getattr__ = _refused.attributes(__name__)
@@ -53,10 +54,10 @@ def segment_packbits(
     """
     _check_flat(x, bitorder)
     if indptr.dim() != 1 or indptr.numel() == 0 or indptr.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"indptr must be int32 or int64 [B + 1], got {indptr.dtype} {list(indptr.shape)}")
+        raise invalid("indptr", f"{indptr.dtype} {list(indptr.shape)}", "int32 or int64 [B + 1]")
     bounds = indptr.to("cpu")
     if bool((bounds.diff() < 0).any()) or int(bounds[0]) < 0 or int(bounds[-1]) > x.numel():
-        raise ValueError(f"indptr must not decrease and must stay within the {x.numel()} elements of x")
+        raise invalid("indptr", bounds.tolist(), f"no decrease, and 0 to {x.numel()}, the elements of x")
     packed, byte_indptr = _bits.pack_segments(x.contiguous(), bounds, bitorder)
     return packed, byte_indptr.to(indptr.device, indptr.dtype)
 
@@ -64,5 +65,5 @@ def segment_packbits(
 def _check_flat(x: torch.Tensor, bitorder: str) -> None:
     """Raise ValueError for a tensor that is not one-dimensional or a bit order that does not exist."""
     if x.dim() != 1:
-        raise ValueError(f"x must be one-dimensional, got shape {list(x.shape)}")
+        raise invalid("x", f"shape {list(x.shape)}", "a one-dimensional tensor")
     _bits.check_bitorder(bitorder)

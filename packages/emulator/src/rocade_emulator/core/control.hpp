@@ -15,4 +15,4 @@ void jump_to_offset(Wave& w, const Inst& i, i64 offset);
 // Stop the launch: what went wrong, at this instruction. Never returns.
 [[noreturn]] void fail(const Wave& w, const Inst& i, const std::string& what);
 
-}  // namespace emu
+} // namespace emu

@@ -14,37 +14,40 @@ constexpr u64 kLineBytes = 64;
 
 struct LdsModel {
   u32 banks;
-  u32 wide_bytes;  // bytes a clock for 16-byte accesses
+  u32 wide_bytes; // bytes a clock for 16-byte accesses
 };
 LdsModel model_of(Target t) { return t == Target::Gfx950 ? LdsModel{64, 256} : LdsModel{32, 128}; }
 
 // How addresses fall on the banks: in slots of 2^shift bytes, which repeat with the banks.
 struct Slots {
   int shift;
-  u32 last;  // number of slots until the banks repeat, less one: a power of two less one
-  u32 each;  // slots that one access covers
+  u32 last; // number of slots until the banks repeat, less one: a power of two less one
+  u32 each; // slots that one access covers
 };
 
 // Aligned accesses of 4, 8 or 16 bytes cover one slot of their own size; others go dword by dword.
 Slots slots_of(const u32* addresses, u64 lanes, u32 bytes, u32 banks) {
   u32 low_bits = 0;
-  for (u64 m = lanes; m; m &= m - 1) low_bits |= addresses[std::countr_zero(m)];
+  for (u64 m = lanes; m; m &= m - 1)
+    low_bits |= addresses[std::countr_zero(m)];
   if (std::has_single_bit(bytes) && bytes >= kBankBytes && !(low_bits & (bytes - 1)))
     return {std::countr_zero(bytes), banks * kBankBytes / bytes - 1, 1};
   return {std::countr_zero(kBankBytes), banks - 1, std::max(1u, bytes / kBankBytes)};
 }
 
-// Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the most
-// distinct dwords sets the clocks; equal dwords are broadcast.
+// Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the
+// most distinct dwords sets the clocks; equal dwords are broadcast.
 u32 conflict_clocks(const u32* addresses, u64 lanes, const Slots& s) {
-  u32 seen[kMaxBanks][kLanes];  // what was asked of each slot; a group has at most 64 dwords
+  u32 seen[kMaxBanks][kLanes]; // what was asked of each slot; a group has at most 64 dwords
   u8 load[kMaxBanks] = {};
   u32 most = 0;
   for (u64 m = lanes; m; m &= m - 1)
     for (u32 k = 0; k < s.each; ++k) {
       u32 place = (addresses[std::countr_zero(m)] >> s.shift) + k, slot = place & s.last, j = 0;
-      while (j < load[slot] && seen[slot][j] != place) ++j;
-      if (j < load[slot]) continue;
+      while (j < load[slot] && seen[slot][j] != place)
+        ++j;
+      if (j < load[slot])
+        continue;
       seen[slot][j] = place;
       most = std::max<u32>(most, ++load[slot]);
     }
@@ -63,7 +66,7 @@ u32 group_clocks(const u32* addresses, u64 lanes, const Slots& s) {
   return twice ? conflict_clocks(addresses, lanes, s) : lanes != 0;
 }
 
-}  // namespace
+} // namespace
 
 void count_lds(Wave& w, const u32* addresses, u32 bytes) {
   Group& g = *w.group;
@@ -81,12 +84,14 @@ void count_lds(Wave& w, const u32* addresses, u32 bytes) {
   }
 }
 
-// Distinct cache lines. Lanes usually go up in memory, so that equal lines are neighbours; else they are sorted.
+// Distinct cache lines. Lanes usually go up in memory, so that equal lines are neighbours; else they are
+// sorted.
 u64 distinct_lines(const u64* addresses, u64 lanes, u32 bytes) {
   u64 lines[kLanes * 2], n = 0;
   bool rising = true;
   auto add = [&](u64 line) {
-    if (n && line == lines[n - 1]) return;
+    if (n && line == lines[n - 1])
+      return;
     rising &= n == 0 || line > lines[n - 1];
     lines[n++] = line;
   };
@@ -95,7 +100,8 @@ u64 distinct_lines(const u64* addresses, u64 lanes, u32 bytes) {
     add(a / kLineBytes);
     add((a + bytes - 1) / kLineBytes);
   }
-  if (rising) return n;
+  if (rising)
+    return n;
   std::sort(lines, lines + n);
   return static_cast<u64>(std::unique(lines, lines + n) - lines);
 }
@@ -110,7 +116,8 @@ void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool writ
 
 void Counters::add(const Counters& o) {
   instructions += o.instructions;
-  for (int u = 0; u < 10; ++u) by_unit[u] += o.by_unit[u];
+  for (int u = 0; u < 10; ++u)
+    by_unit[u] += o.by_unit[u];
   mfma_cycles += o.mfma_cycles;
   valu_cycles += o.valu_cycles;
   trans_cycles += o.trans_cycles;
@@ -125,4 +132,4 @@ void Counters::add(const Counters& o) {
   groups += o.groups;
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,4 +1,5 @@
-// How loaded bytes fill registers and registers give stored bytes; packed values of atomics. LDS and vector memory share it.
+// How loaded bytes fill registers and registers give stored bytes; packed values of atomics. LDS and vector
+// memory share it.
 #pragma once
 
 #include <cstring>
@@ -19,18 +20,22 @@ inline u32 fill_register(Fill f, u32 bytes, u32 raw, u32 old) {
                    ? static_cast<u32>(static_cast<i32>(raw << shift) >> shift)
                    : raw;
   switch (f) {
-    case Fill::LowZero:
-    case Fill::LowSigned: return (old & 0xffff0000u) | (narrow & 0xffffu);
-    case Fill::HighZero:
-    case Fill::HighSigned: return (old & 0xffffu) | narrow << 16;
-    default: return narrow;
+  case Fill::LowZero:
+  case Fill::LowSigned:
+    return (old & 0xffff0000u) | (narrow & 0xffffu);
+  case Fill::HighZero:
+  case Fill::HighSigned:
+    return (old & 0xffffu) | narrow << 16;
+  default:
+    return narrow;
   }
 }
 
 // Put `bytes` loaded bytes of one lane into its registers.
 inline void load_lane(Wave& w, int reg, int lane, const u8* from, u32 bytes, Fill fill) {
   if (bytes >= 4) {
-    for (u32 k = 0; k < bytes / 4; ++k) std::memcpy(&w.v[reg + static_cast<int>(k)][lane], from + 4 * k, 4);
+    for (u32 k = 0; k < bytes / 4; ++k)
+      std::memcpy(&w.v[reg + static_cast<int>(k)][lane], from + 4 * k, 4);
     return;
   }
   u32 raw = 0;
@@ -40,7 +45,8 @@ inline void load_lane(Wave& w, int reg, int lane, const u8* from, u32 bytes, Fil
 
 inline void store_lane(const Wave& w, int reg, int lane, u8* to, u32 bytes, u32 shift) {
   if (bytes >= 4) {
-    for (u32 k = 0; k < bytes / 4; ++k) std::memcpy(to + 4 * k, &w.v[reg + static_cast<int>(k)][lane], 4);
+    for (u32 k = 0; k < bytes / 4; ++k)
+      std::memcpy(to + 4 * k, &w.v[reg + static_cast<int>(k)][lane], 4);
     return;
   }
   u32 raw = w.v[reg][lane] >> shift;
@@ -71,4 +77,4 @@ inline BHalves add_halves(BHalves a, BHalves b) {
   return {out};
 }
 
-}  // namespace emu
+} // namespace emu

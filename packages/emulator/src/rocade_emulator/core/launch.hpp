@@ -31,9 +31,9 @@ struct Report {
   u32 pc;
   u32 group[3];
   u32 wave;
-  i32 lane;       // -1 when it is the whole wave
-  u64 address;    // memory or LDS byte address; register index for register checks
-  u64 count;      // how often this (check, pc) was seen
+  i32 lane;    // -1 when it is the whole wave
+  u64 address; // memory or LDS byte address; register index for register checks
+  u64 count;   // how often this (check, pc) was seen
   char text[160];
 };
 
@@ -42,12 +42,12 @@ enum class Schedule : u8 { RoundRobin, RunToBarrier, Random };
 struct Options {
   u32 checks = ~0u;
   Schedule schedule = Schedule::RoundRobin;
-  u32 quantum = 1;          // instructions a turn (RoundRobin); Random draws 1..quantum
+  u32 quantum = 1; // instructions a turn (RoundRobin); Random draws 1..quantum
   u64 seed = 0;
-  u32 resident = 4;         // workgroups interleaved on one host thread
+  u32 resident = 4; // workgroups interleaved on one host thread
   u32 threads = 1;
-  u64 step_limit = 0;       // wave instructions in all; 0 means none
-  u32 max_reports = 64;     // distinct (check, pc) kept
+  u64 step_limit = 0;   // wave instructions in all; 0 means none
+  u32 max_reports = 64; // distinct (check, pc) kept
 };
 
 // Totals of a launch. Cycles are issue clocks of the model that docs/pages/emulator.md states.
@@ -72,17 +72,18 @@ struct Launch {
   u32 grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
   std::atomic<u64> steps{0};
   std::atomic<bool> stop{false};
-  std::mutex lock;                 // guards reports and error
+  std::mutex lock; // guards reports and error
   std::vector<Report> reports;
   u64 dropped_reports = 0;
   std::string error;
   Counters counters;
   Trace trace;
-  Allocation allocation;           // registers of a wave
-  std::vector<u8> beyond;          // by instruction: it names a register beyond them; empty when none does
+  Allocation allocation;  // registers of a wave
+  std::vector<u8> beyond; // by instruction: it names a register beyond them; empty when none does
 
   bool checks(Check c) const { return options.checks & c; }
-  void report(const Wave& w, const Inst& i, Check check, Severity severity, i32 lane, u64 address, const char* text);
+  void report(const Wave& w, const Inst& i, Check check, Severity severity, i32 lane, u64 address,
+              const char* text);
 };
 
-}  // namespace emu
+} // namespace emu

@@ -13,8 +13,8 @@ namespace {
 
 // One lane's access to one cell.
 struct Touch {
-  u16 self;   // the wave's bit
-  u8 bytes;   // of the cell
+  u16 self; // the wave's bit
+  u8 bytes; // of the cell
   Access access;
   u8 wave;
 };
@@ -26,9 +26,12 @@ bool conflicts(const Group& g, const LdsTag& written, const LdsTag& read, const 
   bool others_read = of_this_epoch(g, read) && (read.bytes & t.bytes) && (read.waves & ~t.self);
   bool others_wrote = wrote && (written.waves & ~t.self);
   switch (t.access) {
-    case Access::Read: return written.atomic ? others_wrote : wrote && !(written.waves & t.self);
-    case Access::Write: return others_wrote || others_read;
-    case Access::Atomic: return (others_wrote && !written.atomic) || others_read;
+  case Access::Read:
+    return written.atomic ? others_wrote : wrote && !(written.waves & t.self);
+  case Access::Write:
+    return others_wrote || others_read;
+  case Access::Atomic:
+    return (others_wrote && !written.atomic) || others_read;
   }
   return false;
 }
@@ -42,14 +45,17 @@ bool in_flight(const Group& g, const LdsTag& t) {
 // Another wave's access from before the last barrier that may still be under way: it did not wait for it.
 bool unfinished(const Group& g, const LdsTag& written, const LdsTag& read, const Touch& t) {
   auto earlier = [&](const LdsTag& tag) {
-    return tag.sequence && !of_this_epoch(g, tag) && (tag.bytes & t.bytes) && tag.last != t.wave && in_flight(g, tag);
+    return tag.sequence && !of_this_epoch(g, tag) && (tag.bytes & t.bytes) && tag.last != t.wave &&
+           in_flight(g, tag);
   };
-  if (earlier(written) && !(written.atomic && t.access == Access::Atomic)) return true;
+  if (earlier(written) && !(written.atomic && t.access == Access::Atomic))
+    return true;
   return t.access != Access::Read && earlier(read);
 }
 
 void record_read(const Group& g, LdsTag& read, const Touch& t) {
-  if (!of_this_epoch(g, read)) read.waves = 0, read.bytes = 0;
+  if (!of_this_epoch(g, read))
+    read.waves = 0, read.bytes = 0;
   read.sequence = g.sequence;
   read.waves |= t.self;
   read.bytes |= t.bytes;
@@ -59,7 +65,8 @@ void record_read(const Group& g, LdsTag& read, const Touch& t) {
 // `joins`: the write leaves what other waves wrote as it is, so that they all count as its writers.
 void record_write(const Group& g, LdsTag& written, const Touch& t, bool joins, bool landed) {
   bool same = of_this_epoch(g, written) && (joins || written.waves == t.self);
-  if (!same) written.waves = 0, written.bytes = 0;
+  if (!same)
+    written.waves = 0, written.bytes = 0;
   written.sequence = g.sequence;
   written.waves |= t.self;
   written.bytes |= t.bytes;
@@ -70,12 +77,12 @@ void record_write(const Group& g, LdsTag& written, const Touch& t, bool joins, b
 }
 
 const char* race_text(Access access) {
-  return access == Access::Read ? "LDS read races with another wave's write" : "LDS write races with another wave";
+  return access == Access::Read ? "LDS read races with another wave's write"
+                                : "LDS write races with another wave";
 }
 
 // Calls f(cell, touch) for every cell that the access reaches.
-template <class F>
-void each_cell(const Wave& w, u32 address, u32 bytes, Access access, F&& f) {
+template <class F> void each_cell(const Wave& w, u32 address, u32 bytes, Access access, F&& f) {
   for (u32 at = address & ~3u; at < address + bytes; at += 4) {
     u32 first = at < address ? address - at : 0, last = std::min(address + bytes - at, 4u);
     u8 mask = static_cast<u8>((1u << last) - (1u << first));
@@ -111,7 +118,7 @@ void record(const Wave& w, u32 address, u32 bytes, Access access, bool joins, bo
   });
 }
 
-}  // namespace
+} // namespace
 
 u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access access, const u8* data) {
   Group& g = *w.group;
@@ -133,24 +140,27 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
     launch.report(w, i, kCheckWaits, Severity::Error, lane, address,
                   "LDS that another wave accessed before a barrier, without s_waitcnt lgkmcnt before it");
   if (undefined && access != Access::Write)
-    launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address, "read of LDS that was never written");
+    launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address,
+                  "read of LDS that was never written");
   return at;
 }
 
 u32 first_unsafe(const Group& g) {
   u32 first = g.epoch_begin;
   for (const auto& w : g.waves)
-    if (w->state != WaveState::Done && w->lgkm.size()) first = std::min(first, w->lgkm.front().sequence);
+    if (w->state != WaveState::Done && w->lgkm.size())
+      first = std::min(first, w->lgkm.front().sequence);
   return first;
 }
 
 u32 next_sequence(Group& g) {
-  if (g.sequence == LdsTag::kMaxSequence) throw std::runtime_error("more than 2^31 LDS operations in one workgroup");
+  if (g.sequence == LdsTag::kMaxSequence)
+    throw std::runtime_error("more than 2^31 LDS operations in one workgroup");
   return g.sequence++;
 }
 
 void begin_epoch(Group& g) {
-  next_sequence(g);  // data that landed just before has the number of an operation to come
+  next_sequence(g); // data that landed just before has the number of an operation to come
   g.epoch_begin = g.sequence;
   g.safe = first_unsafe(g);
 }
@@ -158,15 +168,16 @@ void begin_epoch(Group& g) {
 StagedLds& staged_lds(Wave& w, u32& slot) {
   auto& ring = w.group->staged[w.number];
   slot = w.vm.tail % 64;
-  if (ring.size() < 64) ring.resize(64);
+  if (ring.size() < 64)
+    ring.resize(64);
   return ring[slot];
 }
 
 namespace {
 
-template <u32 kBytes>
-bool land(const Wave& w, const StagedLds& s, const u32* addresses) {
-  if (!write_lds<kBytes>(w, addresses, s.lanes, true)) return false;
+template <u32 kBytes> bool land(const Wave& w, const StagedLds& s, const u32* addresses) {
+  if (!write_lds<kBytes>(w, addresses, s.lanes, true))
+    return false;
   for (u64 m = s.lanes; m; m &= m - 1) {
     int l = std::countr_zero(m);
     std::memcpy(w.group->lds.data() + addresses[l], s.data + static_cast<u32>(l) * kBytes, kBytes);
@@ -174,19 +185,22 @@ bool land(const Wave& w, const StagedLds& s, const u32* addresses) {
   return true;
 }
 
-}  // namespace
+} // namespace
 
 void land_staged(Wave& w, const InFlight& f) {
   const StagedLds& s = w.group->staged[w.number][f.lds_slot];
   u32 addresses[kLanes];
-  for (u32 l = 0; l < kLanes; ++l) addresses[l] = s.base + l * s.bytes;
-  if (s.bytes == 4 ? land<4>(w, s, addresses) : s.bytes == 16 && land<16>(w, s, addresses)) return;
+  for (u32 l = 0; l < kLanes; ++l)
+    addresses[l] = s.base + l * s.bytes;
+  if (s.bytes == 4 ? land<4>(w, s, addresses) : s.bytes == 16 && land<16>(w, s, addresses))
+    return;
   const Inst& i = w.program->insts[f.pc];
   for (u64 m = s.lanes; m; m &= m - 1) {
     int l = std::countr_zero(m);
     const u8* data = s.data + static_cast<u32>(l) * s.bytes;
-    if (u8* to = touch_lds(w, i, l, addresses[l], s.bytes, Access::Write, data)) std::memcpy(to, data, s.bytes);
+    if (u8* to = touch_lds(w, i, l, addresses[l], s.bytes, Access::Write, data))
+      std::memcpy(to, data, s.bytes);
   }
 }
 
-}  // namespace emu
+} // namespace emu

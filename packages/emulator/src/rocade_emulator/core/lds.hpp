@@ -8,17 +8,16 @@ namespace emu {
 
 enum class Access : u8 { Read, Write, Atomic };
 
-// Check one lane's access; returns the bytes, or nullptr when it is out of bounds (reported). `data` is what a Write
-// will store: waves may store the same value to the same place.
-u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access access, const u8* data = nullptr);
+// Check one lane's access; returns the bytes, or nullptr when it is out of bounds (reported). `data` is what
+// a Write will store: waves may store the same value to the same place.
+u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access access,
+              const u8* data = nullptr);
 
-// The accesses of all active lanes at once, `kBytes` each. True: they are noted, and nothing about them is worth a
-// report. False: some may be; the caller has to touch lane by lane, and nothing that decides about that has changed.
-// (lds_wave.cpp; for 1, 2, 4, 8, 12 and 16 bytes.)
-template <u32 kBytes>
-bool read_lds(const Wave& w, const u32* addresses);
-template <u32 kBytes>
-bool write_lds(const Wave& w, const u32* addresses, u64 lanes, bool landed = false);
+// The accesses of all active lanes at once, `kBytes` each. True: they are noted, and nothing about them is
+// worth a report. False: some may be; the caller has to touch lane by lane, and nothing that decides about
+// that has changed. (lds_wave.cpp; for 1, 2, 4, 8, 12 and 16 bytes.)
+template <u32 kBytes> bool read_lds(const Wave& w, const u32* addresses);
+template <u32 kBytes> bool write_lds(const Wave& w, const u32* addresses, u64 lanes, bool landed = false);
 
 // A barrier opens.
 void begin_epoch(Group& g);
@@ -31,4 +30,4 @@ u32 next_sequence(Group& g);
 StagedLds& staged_lds(Wave& w, u32& slot);
 void land_staged(Wave& w, const InFlight& f);
 
-}  // namespace emu
+} // namespace emu

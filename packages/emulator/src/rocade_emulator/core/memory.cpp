@@ -7,25 +7,30 @@
 namespace emu {
 namespace {
 
-// Position of a byte inside a view: peel the dimensions off, largest stride first; what is left must lie in an element.
+// Position of a byte inside a view: peel the dimensions off, largest stride first; what is left must lie in
+// an element.
 bool in_view(const Range& r, u64 offset, u32 bytes) {
   for (std::size_t d = 0; d < r.sizes.size(); ++d) {
-    if (r.strides[d] == 0) continue;
+    if (r.strides[d] == 0)
+      continue;
     u64 index = std::min(offset / r.strides[d], r.sizes[d] - 1);
     offset -= index * r.strides[d];
   }
   return offset + bytes <= r.element;
 }
 
-}  // namespace
+} // namespace
 
 bool Range::covers(u64 address, u32 bytes) const {
-  if (!spans(address, bytes)) return false;
-  if (element == 0) return true;
+  if (!spans(address, bytes))
+    return false;
+  if (element == 0)
+    return true;
   // An access may span elements that lie side by side, so each piece of element size is looked up by itself.
   for (u64 at = address; at < address + bytes;) {
     u32 piece = static_cast<u32>(std::min<u64>(element - (at - begin) % element, address + bytes - at));
-    if (!in_view(*this, at - begin, piece)) return false;
+    if (!in_view(*this, at - begin, piece))
+      return false;
     at += piece;
   }
   return true;
@@ -38,14 +43,18 @@ bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
     u8 mask = static_cast<u8>((1u << (next - at)) - 1) << at % 8;
     std::atomic_ref<u8> bits(defined[at / 8]);
     u8 missing = mask & ~bits.load(std::memory_order_relaxed);
-    if (missing && !write) return false;
-    if (missing) bits.fetch_or(mask, std::memory_order_relaxed);
+    if (missing && !write)
+      return false;
+    if (missing)
+      bits.fetch_or(mask, std::memory_order_relaxed);
     at = next;
   }
   return true;
 }
 
-bool Range::mark(u64 address, u32 bytes, bool write) { return mark_bytes(defined, address - begin, bytes, write); }
+bool Range::mark(u64 address, u32 bytes, bool write) {
+  return mark_bytes(defined, address - begin, bytes, write);
+}
 
 void Memory::add(Range range) {
   auto at = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
@@ -54,10 +63,12 @@ void Memory::add(Range range) {
 }
 
 Range* Memory::find(u64 address, u32 bytes, u32& hint) {
-  if (hint < ranges_.size() && ranges_[hint].covers(address, bytes)) return &ranges_[hint];
+  if (hint < ranges_.size() && ranges_[hint].covers(address, bytes))
+    return &ranges_[hint];
   for (u32 k = 0; k < ranges_.size() && ranges_[k].begin <= address; ++k)
-    if (ranges_[k].covers(address, bytes)) return &ranges_[hint = k];
+    if (ranges_[k].covers(address, bytes))
+      return &ranges_[hint = k];
   return nullptr;
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,4 +1,5 @@
-// Reading and writing registers through operands: broadcast, sub-register selection, DPP, and stores under EXEC.
+// Reading and writing registers through operands: broadcast, sub-register selection, DPP, and stores under
+// EXEC.
 #pragma once
 
 #include <cstring>
@@ -18,7 +19,8 @@ struct Fetched {
 inline void spread(u64 mask, u32* row) {
   for (int half = 0; half < 2; ++half) {
     u32 bits = static_cast<u32>(mask >> 32 * half);
-    for (int l = 0; l < 32; ++l) row[32 * half + l] = bits >> l & 1;
+    for (int l = 0; l < 32; ++l)
+      row[32 * half + l] = bits >> l & 1;
   }
 }
 using Flags = u8[kLanes];
@@ -27,7 +29,7 @@ inline u64 mask_of(const Flags& flags) {
   for (int k = 0; k < kLanes / 8; ++k) {
     u64 bytes;
     std::memcpy(&bytes, flags + 8 * k, 8);
-    mask |= (bytes * 0x0102040810204080u >> 56) << 8 * k;  // byte j moves to bit 56 + j
+    mask |= (bytes * 0x0102040810204080u >> 56) << 8 * k; // byte j moves to bit 56 + j
   }
   return mask;
 }
@@ -45,4 +47,4 @@ void store_rows(Wave& w, const Inst& i, const u32* lo, const u32* hi, u64 lanes)
 // Permute a fetched source by DPP; returns the lanes that get a result.
 u64 apply_dpp(const Dpp& dpp, u64 exec, Fetched& source);
 
-}  // namespace emu
+} // namespace emu

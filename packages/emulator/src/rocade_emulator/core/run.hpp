@@ -14,9 +14,9 @@ inline constexpr u64 kValuCycles = 4, kTransCycles = 16, kSaluCycles = 4;
 
 // How a wave starts, from the kernel's descriptor.
 struct Entry {
-  u32 pc = 0;              // instruction index
+  u32 pc = 0; // instruction index
   u64 kernarg = 0, dispatch_packet = 0;
-  u32 user_sgprs = 0;      // EMU_SGPR_* bits
+  u32 user_sgprs = 0; // EMU_SGPR_* bits
   u32 kernarg_preload = 0;
   u32 workgroup_ids = 0, workitem_ids = 0;
   u32 lds_bytes = 0, scratch_bytes = 0;
@@ -31,4 +31,4 @@ std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number
 // Run the whole grid. Returns false and sets launch.error when it stopped.
 bool run_grid(Launch& launch, const Entry& entry);
 
-}  // namespace emu
+} // namespace emu

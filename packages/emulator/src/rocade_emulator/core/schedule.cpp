@@ -14,7 +14,7 @@
 namespace emu {
 namespace {
 
-constexpr u32 kStepBatch = 4096;  // steps between looks at the shared limit and stop flag
+constexpr u32 kStepBatch = 4096; // steps between looks at the shared limit and stop flag
 
 // User SGPRs in hardware order, then workgroup ids.
 void start_scalars(Wave& w, const Entry& e, const u32* group) {
@@ -27,18 +27,24 @@ void start_scalars(Wave& w, const Entry& e, const u32* group) {
     put(static_cast<u32>(value));
     put(static_cast<u32>(value >> 32));
   };
-  if (e.user_sgprs & EMU_SGPR_DISPATCH_PTR) put64(e.dispatch_packet);
-  if (e.user_sgprs & EMU_SGPR_QUEUE_PTR) put64(0);
-  if (e.user_sgprs & EMU_SGPR_KERNARG_PTR) put64(e.kernarg);
-  if (e.user_sgprs & EMU_SGPR_DISPATCH_ID) put64(0);
-  if (e.user_sgprs & EMU_SGPR_PRIVATE_SIZE) put(e.scratch_bytes);
+  if (e.user_sgprs & EMU_SGPR_DISPATCH_PTR)
+    put64(e.dispatch_packet);
+  if (e.user_sgprs & EMU_SGPR_QUEUE_PTR)
+    put64(0);
+  if (e.user_sgprs & EMU_SGPR_KERNARG_PTR)
+    put64(e.kernarg);
+  if (e.user_sgprs & EMU_SGPR_DISPATCH_ID)
+    put64(0);
+  if (e.user_sgprs & EMU_SGPR_PRIVATE_SIZE)
+    put(e.scratch_bytes);
   for (u32 k = 0; k < e.kernarg_preload; ++k) {
     u32 value;
     std::memcpy(&value, reinterpret_cast<const u8*>(e.kernarg) + 4 * k, 4);
     put(value);
   }
   for (int d = 0; d < 3; ++d)
-    if (e.workgroup_ids >> d & 1) put(group[d]);
+    if (e.workgroup_ids >> d & 1)
+      put(group[d]);
 }
 
 // Work-item ids packed into v0 by 10 bits; partial last waves start with fewer lanes.
@@ -47,7 +53,8 @@ void start_lanes(Wave& w, const Entry& e, const u32* block) {
   u64 exec = 0;
   for (u32 l = 0; l < kLanes; ++l) {
     u32 item = w.number * kLanes + l;
-    if (item < items) exec |= u64{1} << l;
+    if (item < items)
+      exec |= u64{1} << l;
     u32 x = item % block[0], y = item / block[0] % block[1], z = item / (block[0] * block[1]);
     w.v[0][l] = x | (e.workitem_ids >= 1 ? y << 10 : 0) | (e.workitem_ids >= 2 ? z << 20 : 0);
   }
@@ -55,7 +62,7 @@ void start_lanes(Wave& w, const Entry& e, const u32* block) {
   w.written[0] = ~u64{0};
   w.whole.set(0);
   w.s_written.set(kExecLo, 2);
-  w.s_written.set(kVccLo, 2);  // carry-ins of dead lanes and vccz read it; its value is 0 at the start
+  w.s_written.set(kVccLo, 2); // carry-ins of dead lanes and vccz read it; its value is 0 at the start
   w.s_written.set(kM0);
 }
 
@@ -68,19 +75,20 @@ std::string where_waves_are(const Resident& r) {
   std::string out;
   for (const auto& g : r.groups)
     for (const auto& w : g->waves) {
-      if (w->state == WaveState::Done) continue;
+      if (w->state == WaveState::Done)
+        continue;
       const Inst& i = w->program->insts[w->pc];
       char line[160];
-      std::snprintf(line, sizeof(line), "\n  workgroup (%u, %u, %u) wave %u: %s, pc 0x%x %s", g->id[0], g->id[1],
-                    g->id[2], w->number, w->state == WaveState::AtBarrier ? "at a barrier" : "running", i.pc,
-                    text_of(i).c_str());
+      std::snprintf(line, sizeof(line), "\n  workgroup (%u, %u, %u) wave %u: %s, pc 0x%x %s", g->id[0],
+                    g->id[1], g->id[2], w->number,
+                    w->state == WaveState::AtBarrier ? "at a barrier" : "running", i.pc, text_of(i).c_str());
       out += line;
     }
   return out;
 }
 
 class Runner {
- public:
+public:
   Runner(Launch& launch, const Entry& entry, std::atomic<u64>& next, u64 total)
       : launch_(launch), entry_(entry), next_(next), total_(total), random_(launch.options.seed) {
     executed_.resize(launch.program->insts.size());
@@ -90,8 +98,10 @@ class Runner {
   void run() {
     while (!launch_.stop) {
       refill();
-      if (resident_.groups.empty()) break;
-      if (!round()) throw std::runtime_error("deadlock: no wave can run" + where_waves_are(resident_));
+      if (resident_.groups.empty())
+        break;
+      if (!round())
+        throw std::runtime_error("deadlock: no wave can run" + where_waves_are(resident_));
       retire();
     }
     flush_steps();
@@ -99,17 +109,20 @@ class Runner {
 
   // Give the launch what was counted, after a run that ended in an error too.
   void publish() {
-    for (const auto& g : resident_.groups) collect(*g);
-    for (std::size_t k = 0; k < executed_.size(); ++k) count_issue(counters_, launch_.program->insts[k], executed_[k]);
+    for (const auto& g : resident_.groups)
+      collect(*g);
+    for (std::size_t k = 0; k < executed_.size(); ++k)
+      count_issue(counters_, launch_.program->insts[k], executed_[k]);
     std::lock_guard hold(launch_.lock);
     launch_.counters.add(counters_);
   }
 
- private:
+private:
   void refill() {
     while (resident_.groups.size() < launch_.options.resident) {
       u64 number = next_.fetch_add(1);
-      if (number >= total_) return;
+      if (number >= total_)
+        return;
       resident_.groups.push_back(make_group(launch_, entry_, number));
     }
   }
@@ -120,10 +133,12 @@ class Runner {
     for (auto& g : resident_.groups)
       for (std::size_t k = 0; k < g->waves.size(); ++k) {
         Wave& w = *pick(*g, k);
-        if (w.state != WaveState::Running) continue;  // random: not one wave of the group runs
+        if (w.state != WaveState::Running)
+          continue; // random: not one wave of the group runs
         turn(w);
         ran = true;
-        if (launch_.stop) return true;
+        if (launch_.stop)
+          return true;
       }
     return ran;
   }
@@ -131,17 +146,22 @@ class Runner {
   // The wave of turn k; a random one, the next that can run from a drawn place on.
   Wave* pick(Group& g, std::size_t k) {
     std::size_t count = g.waves.size();
-    if (launch_.options.schedule != Schedule::Random) return g.waves[k].get();
+    if (launch_.options.schedule != Schedule::Random)
+      return g.waves[k].get();
     k = random_() % count;
-    for (std::size_t tries = 1; tries < count && g.waves[k]->state != WaveState::Running; ++tries) k = (k + 1) % count;
+    for (std::size_t tries = 1; tries < count && g.waves[k]->state != WaveState::Running; ++tries)
+      k = (k + 1) % count;
     return g.waves[k].get();
   }
 
   u64 quantum() {
     switch (launch_.options.schedule) {
-      case Schedule::RunToBarrier: return kRunToBarrier;
-      case Schedule::Random: return 1 + random_() % launch_.options.quantum;
-      default: return launch_.options.quantum;
+    case Schedule::RunToBarrier:
+      return kRunToBarrier;
+    case Schedule::Random:
+      return 1 + random_() % launch_.options.quantum;
+    default:
+      return launch_.options.quantum;
     }
   }
 
@@ -150,8 +170,10 @@ class Runner {
     w.yields = false;
     while (left-- && w.state == WaveState::Running && !w.yields) {
       step(w, launch_, executed_.data());
-      if (++pending_steps_ >= kStepBatch) flush_steps();
-      if (launch_.stop) return;
+      if (++pending_steps_ >= kStepBatch)
+        flush_steps();
+      if (launch_.stop)
+        return;
     }
   }
 
@@ -160,12 +182,14 @@ class Runner {
     pending_steps_ = 0;
     u64 limit = launch_.options.step_limit;
     if (limit && sum > limit && !launch_.stop)
-      throw std::runtime_error("step limit of " + std::to_string(limit) + " reached" + where_waves_are(resident_));
+      throw std::runtime_error("step limit of " + std::to_string(limit) + " reached" +
+                               where_waves_are(resident_));
   }
 
   void retire() {
     std::erase_if(resident_.groups, [&](auto& g) {
-      if (g->live) return false;
+      if (g->live)
+        return false;
       collect(*g);
       return true;
     });
@@ -192,11 +216,11 @@ class Runner {
   std::mt19937_64 random_;
   Resident resident_;
   Counters counters_;
-  std::vector<u64> executed_;  // by instruction index
+  std::vector<u64> executed_; // by instruction index
   u64 pending_steps_ = 0;
 };
 
-}  // namespace
+} // namespace
 
 std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number) {
   auto g = std::make_unique<Group>();
@@ -210,9 +234,10 @@ std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number
   u32 items = launch.block[0] * launch.block[1] * launch.block[2];
   u32 waves = (items + kLanes - 1) / kLanes;
   g->scratch.resize(u64{entry.scratch_bytes} * kLanes * waves);
-  if (launch.checks(kCheckUninitialised)) g->scratch_defined.resize((g->scratch.size() + 7) / 8);
+  if (launch.checks(kCheckUninitialised))
+    g->scratch_defined.resize((g->scratch.size() + 7) / 8);
   for (u32 k = 0; k < waves; ++k) {
-    auto w = std::make_unique<Wave>();  // value-initialised: every register starts as 0 and unwritten
+    auto w = std::make_unique<Wave>(); // value-initialised: every register starts as 0 and unwritten
     w->number = static_cast<u8>(k);
     w->group = g.get();
     w->program = launch.program;
@@ -236,16 +261,19 @@ bool run_grid(Launch& launch, const Entry& entry) {
       runner.run();
     } catch (const std::exception& e) {
       std::lock_guard hold(launch.lock);
-      if (launch.error.empty()) launch.error = e.what();
+      if (launch.error.empty())
+        launch.error = e.what();
       launch.stop = true;
     }
     runner.publish();
   };
   std::vector<std::thread> threads;
-  for (u32 t = 1; t < launch.options.threads; ++t) threads.emplace_back(work);
+  for (u32 t = 1; t < launch.options.threads; ++t)
+    threads.emplace_back(work);
   work();
-  for (auto& t : threads) t.join();
+  for (auto& t : threads)
+    t.join();
   return launch.error.empty();
 }
 
-}  // namespace emu
+} // namespace emu

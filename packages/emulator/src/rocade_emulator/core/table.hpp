@@ -12,7 +12,7 @@ namespace emu {
 std::vector<OpInfo> vop1_rows();
 std::vector<OpInfo> vop2_rows();
 std::vector<OpInfo> vop3_rows();
-std::vector<OpInfo> scale_rows();  // VOP3 of gfx950
+std::vector<OpInfo> scale_rows(); // VOP3 of gfx950
 std::vector<OpInfo> vopc_rows();
 std::vector<OpInfo> vop3p_rows();
 std::vector<OpInfo> mfma_rows();
@@ -38,4 +38,4 @@ const OpInfo* find_op(Format format, u32 opcode, Target target);
 // Everything, for tests (collisions, round trips) and documentation.
 std::span<const OpInfo> all_ops();
 
-}  // namespace emu
+} // namespace emu

@@ -9,4 +9,4 @@ namespace emu {
 
 std::string text_of(const Inst& i);
 
-}  // namespace emu
+} // namespace emu

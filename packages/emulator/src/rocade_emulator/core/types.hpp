@@ -18,11 +18,11 @@ using i64 = std::int64_t;
 using f32 = float;
 using f64 = double;
 
-inline constexpr int kLanes = 64;         // gfx9 runs wave64 only
-inline constexpr u32 kMaxItems = 1024;    // work items of a workgroup: 16 waves
-inline constexpr int kVectorRegs = 512;   // v0..v255, then a0..a255 at 256: one file, split by accum_offset
-inline constexpr int kScalarRegs = 128;   // s0..s105, vcc, ttmp, m0, exec by their operand code
-inline constexpr int kAccBase = 256;      // index of a0
+inline constexpr int kLanes = 64;       // gfx9 runs wave64 only
+inline constexpr u32 kMaxItems = 1024;  // work items of a workgroup: 16 waves
+inline constexpr int kVectorRegs = 512; // v0..v255, then a0..a255 at 256: one file, split by accum_offset
+inline constexpr int kScalarRegs = 128; // s0..s105, vcc, ttmp, m0, exec by their operand code
+inline constexpr int kAccBase = 256;    // index of a0
 inline constexpr int kXnackMask = 104;
 inline constexpr int kVccLo = 106;
 inline constexpr int kTrapTemp = 108;
@@ -36,4 +36,4 @@ inline constexpr u32 kPrivateAperture = 0x20000;
 // One register of all lanes, in lane order.
 using Row = u32[kLanes];
 
-}  // namespace emu
+} // namespace emu

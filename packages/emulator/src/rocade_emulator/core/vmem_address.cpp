@@ -16,8 +16,8 @@ namespace {
 
 u64 vector64(const Wave& w, int reg, int lane) { return u64{w.v[reg + 1][lane]} << 32 | w.v[reg][lane]; }
 
-// Raw buffers: stride 0 or no index. The descriptor counts bytes; the check includes soffset (measured on production
-// kernels; see docs/pages/emulator.md).
+// Raw buffers: stride 0 or no index. The descriptor counts bytes; the check includes soffset (measured on
+// production kernels; see docs/pages/emulator.md).
 struct Descriptor {
   u64 base;
   u32 stride, records;
@@ -46,24 +46,25 @@ void buffer_addresses(const Wave& w, const Inst& i, u32 bytes, Addresses& a) {
 
 // Private memory of a lane: an address inside the lane's own bytes, or 0, which touch_memory reports.
 u64 private_address(const Wave& w, int lane, u64 offset, u32 bytes) {
-  if (offset > w.scratch_bytes || bytes > w.scratch_bytes - offset) return 0;
+  if (offset > w.scratch_bytes || bytes > w.scratch_bytes - offset)
+    return 0;
   return reinterpret_cast<u64>(w.scratch) + u64{w.scratch_bytes} * static_cast<u64>(lane) + offset;
 }
 
 // Note a write; whether a read finds all bytes written.
 bool mark_scratch(Wave& w, u64 address, u32 bytes, bool write) {
   std::vector<u8>& defined = w.group->scratch_defined;
-  if (defined.empty()) return true;
+  if (defined.empty())
+    return true;
   u64 first = address - reinterpret_cast<u64>(w.group->scratch.data());
   return mark_bytes(defined, first, bytes, write);
 }
 
 bool is_flat(const Inst& i) { return i.info->format == Format::Flat && i.info->opcode < kSegment; }
 
-}  // namespace
+} // namespace
 
-template <Space kSpace>
-Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes) {
+template <Space kSpace> Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes) {
   Addresses a;
   a.lanes = w.exec();
   if constexpr (kSpace == Space::Buffer) {
@@ -76,12 +77,15 @@ Addresses addresses_of(const Wave& w, const Inst& i, u32 bytes) {
     if constexpr (kSpace == Space::Scratch) {
       base = (has_scalar ? w.s[i.src[2].index] : 0) + u64{has_vector ? w.v[i.src[0].index][l] : 0};
     } else {
-      base = has_scalar ? read_scalar64(w, i.src[2]) + w.v[i.src[0].index][l] : vector64(w, i.src[0].index, l);
+      base =
+          has_scalar ? read_scalar64(w, i.src[2]) + w.v[i.src[0].index][l] : vector64(w, i.src[0].index, l);
     }
     a.at[l] = base + static_cast<u64>(i.offset);
-    if constexpr (kSpace == Space::Scratch) a.at[l] = private_address(w, l, a.at[l], bytes);
+    if constexpr (kSpace == Space::Scratch)
+      a.at[l] = private_address(w, l, a.at[l], bytes);
     if constexpr (kSpace == Space::Flat)
-      if (a.at[l] >> 32 == kPrivateAperture) a.at[l] = private_address(w, l, static_cast<u32>(a.at[l]), bytes);
+      if (a.at[l] >> 32 == kPrivateAperture)
+        a.at[l] = private_address(w, l, static_cast<u32>(a.at[l]), bytes);
   }
   return a;
 }
@@ -98,8 +102,10 @@ bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write) {
     high = std::max(high, at);
     bits |= at;
   }
-  if (!lanes || bits % std::min(bytes, 4u)) return false;
-  if (high - low >= u64{1} << 48) return false;  // so that the sum below does not wrap
+  if (!lanes || bits % std::min(bytes, 4u))
+    return false;
+  if (high - low >= u64{1} << 48)
+    return false; // so that the sum below does not wrap
   return w.group->launch->memory->holds(low, high - low + bytes, write, w.range_hint);
 }
 
@@ -110,19 +116,22 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
   u64 scratch = reinterpret_cast<u64>(w.scratch), lanes_bytes = u64{w.scratch_bytes} * kLanes;
   if (w.scratch && address - scratch < lanes_bytes && bytes <= lanes_bytes - (address - scratch)) {
     if (!mark_scratch(w, address, bytes, write))
-      launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address - scratch, "read of private memory that was never written");
+      launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address - scratch,
+                    "read of private memory that was never written");
     return reinterpret_cast<u8*>(address);
   }
   Range* range = launch.memory->find(address, bytes, w.range_hint);
   if (!range || (write && !range->writable)) {
-    const char* what = !range ? (write ? "write out of bounds" : "read out of bounds") : "write to a read-only range";
+    const char* what =
+        !range ? (write ? "write out of bounds" : "read out of bounds") : "write to a read-only range";
     launch.report(w, i, kCheckBounds, Severity::Error, lane, address, what);
     return nullptr;
   }
   if (launch.checks(kCheckAlignment) && address % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned global access");
   if (!range->defined.empty() && !range->mark(address, bytes, write) && launch.checks(kCheckUninitialised))
-    launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address, "read of memory that was never written");
+    launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address,
+                  "read of memory that was never written");
   return reinterpret_cast<u8*>(address);
 }
 
@@ -139,12 +148,15 @@ void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_
   for (u64 m = a.lanes & ~a.clamped; m; m &= m - 1) {
     int l = std::countr_zero(m);
     u8* data = s.data + static_cast<u32>(l) * s.bytes;
-    const u8* from = plain ? reinterpret_cast<const u8*>(a.at[l]) : touch_memory(w, i, l, a.at[l], bytes, false);
-    if (from) std::memcpy(data, from, bytes);
-    if (is_signed && data[bytes - 1] & 0x80) std::memset(data + bytes, 0xff, 4 - bytes);
+    const u8* from =
+        plain ? reinterpret_cast<const u8*>(a.at[l]) : touch_memory(w, i, l, a.at[l], bytes, false);
+    if (from)
+      std::memcpy(data, from, bytes);
+    if (is_signed && data[bytes - 1] & 0x80)
+      std::memset(data + bytes, 0xff, 4 - bytes);
   }
   count_global(w, a.at, a.lanes & ~a.clamped, bytes, false);
   issue_vm(w, {.pc = w.pc, .to_lds = true, .lds_slot = slot});
 }
 
-}  // namespace emu
+} // namespace emu

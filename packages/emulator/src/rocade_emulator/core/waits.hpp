@@ -11,8 +11,9 @@ void issue_lgkm(Wave& w, InFlight f);
 // A FLAT operation: counted in both.
 void issue_flat(Wave& w, InFlight f);
 
-// s_waitcnt: retire all but the newest `vm` / `lgkm` operations. With an SMEM in flight only lgkm == 0 retires it.
+// s_waitcnt: retire all but the newest `vm` / `lgkm` operations. With an SMEM in flight only lgkm == 0
+// retires it.
 void wait_vm(Wave& w, u32 vm);
 void wait_lgkm(Wave& w, u32 lgkm);
 
-}  // namespace emu
+} // namespace emu

@@ -1,4 +1,4 @@
-"""What a backend is: a name, whether it is present, and one method per kind of operation. It decides nothing else.
+"""What a backend is: a name, whether it is present, and one method per kind of operation.
 
 What a backend accepts is a row of `arch_caps`; dispatch has asked it before any method here is called.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from arch_caps import Reason, Request
 
+from arch_caps import Reason, Request
 from rocade._plan import Plan
 from rocade._problem import Problem
 

@@ -12,7 +12,7 @@ from rocade.bench._machine import Machine
 from rocade.bench._peers import TorchDecode
 from rocade.bench._report import Report
 from rocade.bench._timing import Samples, compete
-from rocade.bench._workload import LLAMA_HEADS, Heads, PagedBatch, Table, page_table, paged_batch
+from rocade.bench._workload import LLAMA_HEADS, Heads, PagedBatch, Table, page_table, paged_batch, workspace
 
 # Native decode against the best PyTorch formulation, by dtype; and its share of read bandwidth in fp32.
 SPEEDUP_FLOOR = {torch.float32: 2.0, torch.bfloat16: 3.0, torch.float16: 3.5}
@@ -38,7 +38,7 @@ def _turns(wrappers: list[rocade.BatchDecodeWithPagedKVCacheWrapper], batch: Pag
 
 def _decode_wrapper(batch: PagedBatch, table: Table) -> rocade.BatchDecodeWithPagedKVCacheWrapper:
     heads, dtype = batch.heads, batch.cache.dtype
-    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 20, dtype=torch.uint8))
+    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(workspace())
     wrapper.plan(
         table.indptr,
         table.indices,
@@ -117,7 +117,7 @@ def shared_batch(shared: Shared, page_size: int = 16) -> tuple[PagedBatch, Table
 def cascade_call(flat: PagedBatch, prefix: Table, suffix: Table) -> Call:
     """Run of the two-level cascade wrapper."""
     heads, dtype, count = flat.heads, flat.cache.dtype, flat.q.shape[0]
-    wrapper = rocade.MultiLevelCascadeAttentionWrapper(2, torch.empty(1 << 20, dtype=torch.uint8))
+    wrapper = rocade.MultiLevelCascadeAttentionWrapper(2, workspace())
     wrapper.plan(
         [torch.tensor([0, count], dtype=torch.int32), torch.arange(count + 1, dtype=torch.int32)],
         [prefix.indptr, suffix.indptr],

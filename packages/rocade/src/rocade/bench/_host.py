@@ -12,7 +12,7 @@ import torch
 
 import rocade
 from rocade.bench._report import Report
-from rocade.bench._workload import LLAMA_HEADS, Table, page_table
+from rocade.bench._workload import LLAMA_HEADS, Table, page_table, workspace
 
 REQUESTS = 1024
 KV_LEN = 1024
@@ -24,10 +24,6 @@ PLAN_CALLS = 200
 IMPORT_RUNS = 7
 
 
-def _workspace() -> torch.Tensor:
-    return torch.empty(1 << 20, dtype=torch.uint8)
-
-
 def plan_calls() -> dict[str, Callable[[], object]]:
     """plan() of every wrapper for 1024 requests; prefill wrappers plan one query token a request."""
     heads = LLAMA_HEADS
@@ -35,11 +31,11 @@ def plan_calls() -> dict[str, Callable[[], object]]:
     flat = page_table(pages, KV_LEN, PAGE_SIZE)
     qo = torch.arange(REQUESTS + 1, dtype=torch.int32)
     sizes = (heads.qo, heads.kv, heads.dim)
-    decode = rocade.BatchDecodeWithPagedKVCacheWrapper(_workspace())
-    paged = rocade.BatchPrefillWithPagedKVCacheWrapper(_workspace())
-    ragged = rocade.BatchPrefillWithRaggedKVCacheWrapper(_workspace())
-    prefill_shared = rocade.BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_workspace())
-    decode_shared = rocade.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_workspace())
+    decode = rocade.BatchDecodeWithPagedKVCacheWrapper(workspace())
+    paged = rocade.BatchPrefillWithPagedKVCacheWrapper(workspace())
+    ragged = rocade.BatchPrefillWithRaggedKVCacheWrapper(workspace())
+    prefill_shared = rocade.BatchPrefillWithSharedPrefixPagedKVCacheWrapper(workspace())
+    decode_shared = rocade.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(workspace())
     table = (flat.indptr, flat.indices, flat.last_page_len)
     return {
         "decode": lambda: decode.plan(*table, *sizes, PAGE_SIZE),
@@ -54,7 +50,7 @@ def plan_calls() -> dict[str, Callable[[], object]]:
 def _cascade_plan(pages: torch.Tensor, qo: torch.Tensor, sizes: tuple[int, int, int]) -> Callable[[], object]:
     prefix: Table = page_table(pages[:1, :SHARED_PAGES], SHARED_PAGES * PAGE_SIZE, PAGE_SIZE)
     suffix = page_table(pages[:, SHARED_PAGES:], KV_LEN - SHARED_PAGES * PAGE_SIZE, PAGE_SIZE)
-    wrapper = rocade.MultiLevelCascadeAttentionWrapper(2, _workspace())
+    wrapper = rocade.MultiLevelCascadeAttentionWrapper(2, workspace())
     arrays = (
         [torch.tensor([0, REQUESTS], dtype=torch.int32), qo],
         [prefix.indptr, suffix.indptr],

@@ -44,8 +44,12 @@ class TorchDecode:
         }
         if self._batch.cache.dtype == torch.bfloat16:
             found["torch tiles + flash (bf16)"] = self.tiles_flash_native
+        return {name: self._by_turn(call) for name, call in found.items()}
+
+    def _by_turn(self, call: Callable[[Table], torch.Tensor]) -> Callable[[int], torch.Tensor]:
+        """`call` on the table of a turn, so that each turn reads other pages."""
         tables = self._batch.tables
-        return {name: lambda turn, f=f: f(tables[turn % len(tables)]) for name, f in found.items()}
+        return lambda turn: call(tables[turn % len(tables)])
 
     def gather_sdpa(self, table: Table) -> torch.Tensor:
         """Index the pool with the whole table, then one call of scaled_dot_product_attention."""

@@ -64,7 +64,7 @@ def compete(
     used = dict.fromkeys(calls, 0.0)
     for turn in range(1, count + 1):
         row: dict[str, float] = {}
-        order = list(calls) if turn % 2 else list(reversed(calls))
+        order = list(calls)[:: 1 if turn % 2 else -1]
         for name in order:
             if name in sparing and turn > 1 and used[name] > budget_s / 2:
                 continue

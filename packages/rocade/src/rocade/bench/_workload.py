@@ -25,6 +25,11 @@ class Heads:
 LLAMA_HEADS = Heads()  # Llama-3-8B, the shape most published decode figures use
 
 
+def workspace() -> torch.Tensor:
+    """What FlashInfer's documentation tells users to give a wrapper: 128 MiB."""
+    return torch.empty(128 << 20, dtype=torch.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One batch's page table as FlashInfer takes it."""

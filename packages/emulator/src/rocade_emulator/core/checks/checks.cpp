@@ -10,10 +10,12 @@ bool is_lds_read(const Inst& i) { return i.info->unit == Unit::Lds; }
 
 // LDS returns data in order, so a later LDS read may overwrite the destination of an earlier one.
 bool overwrites_in_order(const Wave& w, const Inst& i, const Use& u) {
-  if (!u.write || !is_lds_read(i)) return false;
+  if (!u.write || !is_lds_read(i))
+    return false;
   for (u32 k = w.vm.head; k != w.vm.tail; ++k) {
     const InFlight& f = w.vm.items[k % 64];
-    if (!f.scalar && f.count && f.first < u.index + u.count && u.index < f.first + f.count) return false;
+    if (!f.scalar && f.count && f.first < u.index + u.count && u.index < f.first + f.count)
+      return false;
   }
   return true;
 }
@@ -21,7 +23,8 @@ bool overwrites_in_order(const Wave& w, const Inst& i, const Use& u) {
 void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   bool vector = u.kind == Kind::Vector;
   bool hit = vector ? w.pending.any(u.index, u.count) : w.s_pending.any(u.index, u.count);
-  if (!hit || (vector && overwrites_in_order(w, i, u))) return;
+  if (!hit || (vector && overwrites_in_order(w, i, u)))
+    return;
   char text[96];
   int number = u.index >= kAccBase ? u.index - kAccBase : u.index;
   std::snprintf(text, sizeof(text), "%s %s%d..%d while a load into it is in flight: missing s_waitcnt",
@@ -31,41 +34,48 @@ void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
 }
 
 void check_written(Wave& w, const Inst& i, const Use& u, Launch& launch) {
-  if (u.write) return;
+  if (u.write)
+    return;
   if (u.kind == Kind::Scalar) {
     if (!w.s_written.all(u.index, u.count))
-      launch.report(w, i, kCheckUninitialised, Severity::Error, -1, u.index, "read of a scalar register that was never written");
+      launch.report(w, i, kCheckUninitialised, Severity::Error, -1, u.index,
+                    "read of a scalar register that was never written");
     return;
   }
-  if (w.whole.all(u.index, u.count)) return;
+  if (w.whole.all(u.index, u.count))
+    return;
   u64 needed = u.whole_wave ? ~u64{0} : w.exec();
   for (int r = u.index; r < u.index + u.count; ++r)
     if (u64 missing = needed & ~w.written[r])
-      return launch.report(w, i, kCheckUninitialised, Severity::Error, std::countr_zero(missing), static_cast<u64>(r),
-                           "read of a vector register that was never written");
+      return launch.report(w, i, kCheckUninitialised, Severity::Error, std::countr_zero(missing),
+                           static_cast<u64>(r), "read of a vector register that was never written");
 }
 
-}  // namespace
+} // namespace
 
 void check_uses(Wave& w, const Inst& i, Launch& launch) {
   bool waits = launch.checks(kCheckWaits);
   bool written = launch.checks(kCheckUninitialised);
   for (int k = 0; k < i.num_uses; ++k) {
-    if (waits) check_pending(w, i, i.uses[k], launch);
-    if (written) check_written(w, i, i.uses[k], launch);
+    if (waits)
+      check_pending(w, i, i.uses[k], launch);
+    if (written)
+      check_written(w, i, i.uses[k], launch);
   }
 }
 
 void mark_uses(Wave& w, const Inst& i) {
   for (int k = 0; k < i.num_uses; ++k) {
     const Use& u = i.uses[k];
-    if (!u.write || u.kind == Kind::Scalar || w.whole.all(u.index, u.count)) continue;
+    if (!u.write || u.kind == Kind::Scalar || w.whole.all(u.index, u.count))
+      continue;
     u64 lanes = u.whole_wave ? ~u64{0} : w.exec();
     for (int r = u.index; r < u.index + u.count; ++r) {
       w.written[r] |= lanes;
-      if (w.written[r] == ~u64{0}) w.whole.set(r);
+      if (w.written[r] == ~u64{0})
+        w.whole.set(r);
     }
   }
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,5 +1,5 @@
-// What is looked at around every instruction, from its declared uses: registers still in flight, registers never
-// written, and wait states that the hardware does not insert. Meanings stay free of all this.
+// What is looked at around every instruction, from its declared uses: registers still in flight, registers
+// never written, and wait states that the hardware does not insert. Meanings stay free of all this.
 #pragma once
 
 #include "launch.hpp"
@@ -26,4 +26,4 @@ inline void mark_after(Wave& w, const Inst& i) {
     mark_uses(w, i);
 }
 
-}  // namespace emu
+} // namespace emu

@@ -16,13 +16,13 @@ struct Encoding {
 
 // Longest prefixes first: a word matches the first row whose masked bits agree.
 constexpr Encoding kEncodings[] = {
-    {0xff800000u, 0xbe800000u, decode_sop1}, {0xff800000u, 0xbf000000u, decode_sopc},
-    {0xff800000u, 0xbf800000u, decode_sopp}, {0xff800000u, 0xd3800000u, decode_vop3p},
-    {0xfe000000u, 0x7e000000u, decode_vop1}, {0xfe000000u, 0x7c000000u, decode_vopc},
-    {0xfc000000u, 0xc0000000u, decode_smem}, {0xfc000000u, 0xd0000000u, decode_vop3},
-    {0xfc000000u, 0xd8000000u, decode_ds},   {0xfc000000u, 0xdc000000u, decode_flat},
+    {0xff800000u, 0xbe800000u, decode_sop1},  {0xff800000u, 0xbf000000u, decode_sopc},
+    {0xff800000u, 0xbf800000u, decode_sopp},  {0xff800000u, 0xd3800000u, decode_vop3p},
+    {0xfe000000u, 0x7e000000u, decode_vop1},  {0xfe000000u, 0x7c000000u, decode_vopc},
+    {0xfc000000u, 0xc0000000u, decode_smem},  {0xfc000000u, 0xd0000000u, decode_vop3},
+    {0xfc000000u, 0xd8000000u, decode_ds},    {0xfc000000u, 0xdc000000u, decode_flat},
     {0xfc000000u, 0xe0000000u, decode_mubuf}, {0xf0000000u, 0xb0000000u, decode_sopk},
-    {0xc0000000u, 0x80000000u, decode_sop2}, {0x80000000u, 0x00000000u, decode_vop2},
+    {0xc0000000u, 0x80000000u, decode_sop2},  {0x80000000u, 0x00000000u, decode_vop2},
 };
 
 Touched sum_of(std::span<const Use> uses) {
@@ -35,7 +35,7 @@ Touched sum_of(std::span<const Use> uses) {
   return t;
 }
 
-}  // namespace
+} // namespace
 
 Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
   Reader r{text, pc, target};
@@ -62,14 +62,16 @@ Program decode_text(std::span<const u32> text, Target target, bool strict) {
       p.insts.push_back(inst);
       pc += inst.size;
     } catch (const DecodeError& e) {
-      if (strict) throw;
+      if (strict)
+        throw;
       p.undecoded.emplace(pc, e.what);
       pc += 4;
     }
   }
   find_hazards(p);
-  for (Inst& i : p.insts) i.next = p.index_at(i.pc + i.size);
+  for (Inst& i : p.insts)
+    i.next = p.index_at(i.pc + i.size);
   return p;
 }
 
-}  // namespace emu
+} // namespace emu

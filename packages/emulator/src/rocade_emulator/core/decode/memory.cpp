@@ -25,12 +25,13 @@ void data_registers(Reader& r, u32 dst, u32 data, bool acc, bool has_destination
   }
   if (has_destination) {
     r.inst.dst = r.vector(dst + base, info.dst);
-    if (keeps_half(r)) r.use(r.inst.dst, false);
+    if (keeps_half(r))
+      r.use(r.inst.dst, false);
     r.use(r.inst.dst, true);
   }
 }
 
-}  // namespace
+} // namespace
 
 void decode_ds(Reader& r) {
   r.second_word();
@@ -51,7 +52,8 @@ void decode_ds(Reader& r) {
 void decode_flat(Reader& r) {
   r.second_word();
   u32 segment = r.bits0(14, 2);
-  if (segment == 3) r.fail("reserved segment");
+  if (segment == 3)
+    r.fail("reserved segment");
   r.look_up(Format::Flat, r.bits0(18, 7) + kSegment * segment);
   const OpInfo& info = *r.inst.info;
   bool global = segment == 2, scratch = segment == 1, lds = std::strstr(info.mnemonic, "_lds_");
@@ -74,11 +76,14 @@ void decode_flat(Reader& r) {
     r.inst.src[0] = r.vector(r.bits1(0, 8), wide ? Type::B64 : Type::B32);
     r.use(r.inst.src[0], false);
   }
-  if (scratch && !has_scalar && !has_vector) r.inst.src[0].kind = Kind::None;
-  if (lds) r.use_implicit(kM0, 1, false);
+  if (scratch && !has_scalar && !has_vector)
+    r.inst.src[0].kind = Kind::None;
+  if (lds)
+    r.use_implicit(kM0, 1, false);
   bool atomic = std::strstr(info.mnemonic, "atomic");
   (void)global;
-  data_registers(r, r.bits1(24, 8), r.bits1(8, 8), r.bits1(23, 1), info.dst != Type::None && (!atomic || r.bits0(16, 1)));
+  data_registers(r, r.bits1(24, 8), r.bits1(8, 8), r.bits1(23, 1),
+                 info.dst != Type::None && (!atomic || r.bits0(16, 1)));
 }
 
 void decode_mubuf(Reader& r) {
@@ -92,8 +97,10 @@ void decode_mubuf(Reader& r) {
   r.set_modifier(Modifiers::kSc0, r.bits0(14, 1));
   r.set_modifier(Modifiers::kSc1, r.bits0(15, 1));
   r.set_modifier(Modifiers::kNt, r.bits0(17, 1));
-  if (std::strstr(info.mnemonic, "wbl2") || std::strstr(info.mnemonic, "inv")) return;
-  if (lds && !loads_to_lds(r)) r.fail("unsupported lds bit");
+  if (std::strstr(info.mnemonic, "wbl2") || std::strstr(info.mnemonic, "inv"))
+    return;
+  if (lds && !loads_to_lds(r))
+    r.fail("unsupported lds bit");
   r.set_modifier(Modifiers::kLds, lds);
   if (offen || idxen) {
     r.inst.src[0] = r.vector(r.bits1(0, 8), offen && idxen ? Type::B64 : Type::B32);
@@ -103,10 +110,11 @@ void decode_mubuf(Reader& r) {
   r.use(r.inst.src[2], false);
   r.inst.src[3] = r.source(r.bits1(24, 8), Type::B32);
   r.use(r.inst.src[3], false);
-  if (lds) r.use_implicit(kM0, 1, false);
+  if (lds)
+    r.use_implicit(kM0, 1, false);
   bool atomic = std::strstr(info.mnemonic, "atomic");
   data_registers(r, r.bits1(8, 8), r.bits1(8, 8), r.bits1(23, 1),
                  !lds && info.dst != Type::None && (!atomic || r.bits0(14, 1)));
 }
 
-}  // namespace emu
+} // namespace emu

@@ -13,22 +13,33 @@ namespace emu {
 
 inline int registers_of(Type t) {
   switch (t) {
-    case Type::None: return 0;
-    case Type::B64:
-    case Type::F64:
-    case Type::PkF32:
-    case Type::Mask: return 2;
-    case Type::B96: return 3;
-    case Type::B128: return 4;
-    case Type::B192: return 6;
-    case Type::B256: return 8;
-    case Type::B512: return 16;
-    case Type::B1024: return 32;
-    default: return 1;
+  case Type::None:
+    return 0;
+  case Type::B64:
+  case Type::F64:
+  case Type::PkF32:
+  case Type::Mask:
+    return 2;
+  case Type::B96:
+    return 3;
+  case Type::B128:
+    return 4;
+  case Type::B192:
+    return 6;
+  case Type::B256:
+    return 8;
+  case Type::B512:
+    return 16;
+  case Type::B1024:
+    return 32;
+  default:
+    return 1;
   }
 }
 
-inline bool is_float_type(Type t) { return t == Type::F32 || t == Type::F16 || t == Type::F64 || t == Type::BF16; }
+inline bool is_float_type(Type t) {
+  return t == Type::F32 || t == Type::F16 || t == Type::F64 || t == Type::BF16;
+}
 
 // State of decoding one instruction.
 struct Reader {
@@ -37,7 +48,7 @@ struct Reader {
   Target target;
   u32 word0 = 0, word1 = 0;
   Inst inst{};
-  int literal_word = 1;  // where a literal would stand, counted in dwords from pc
+  int literal_word = 1; // where a literal would stand, counted in dwords from pc
 
   [[noreturn]] void fail(const std::string& what) const {
     char bytes[32];
@@ -47,7 +58,8 @@ struct Reader {
   }
   u32 word(int k) const {
     std::size_t at = pc / 4 + static_cast<std::size_t>(k);
-    if (at >= text.size()) fail("instruction runs past the end of the text");
+    if (at >= text.size())
+      fail("instruction runs past the end of the text");
     return text[at];
   }
   u32 bits0(int low, int count) const { return word0 >> low & ((u64{1} << count) - 1); }
@@ -58,12 +70,14 @@ struct Reader {
     literal_word = 2;
   }
   void reject(bool present, const char* field) const {
-    if (present) fail(std::string("unsupported ") + field);
+    if (present)
+      fail(std::string("unsupported ") + field);
   }
 
   void look_up(Format format, u32 opcode) {
     inst.info = find_op(format, opcode, target);
-    if (!inst.info) fail("unknown opcode " + std::to_string(opcode));
+    if (!inst.info)
+      fail("unknown opcode " + std::to_string(opcode));
     inst.exec = inst.info->exec;
   }
   void set_modifier(u32 bit, bool on) { inst.modifiers |= on ? bit : 0; }
@@ -73,16 +87,17 @@ struct Reader {
     op.kind = Kind::Vector;
     op.count = static_cast<u8>(registers_of(type));
     op.index = static_cast<u16>(index);
-    if (index % kAccBase + op.count > kAccBase) fail("vector register range runs past v255");
+    if (index % kAccBase + op.count > kAccBase)
+      fail("vector register range runs past v255");
     return op;
   }
-  Operand scalar(u32 code, Type type) const;  // SGPRs, VCC, M0, EXEC: a destination or an address
-  Operand source(u32 code, Type type);        // 8 or 9 bits: scalars, constants, literal, VGPRs from 256
+  Operand scalar(u32 code, Type type) const; // SGPRs, VCC, M0, EXEC: a destination or an address
+  Operand source(u32 code, Type type);       // 8 or 9 bits: scalars, constants, literal, VGPRs from 256
   void use(const Operand& op, bool write, bool whole_wave = false);
   void use_implicit(u32 scalar, int count, bool write);
 
-  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor. The hardware ignores omod while denormals
-  // are kept, which is always so here, so that a kernel with one is wrong.
+  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor. The hardware ignores omod while
+  // denormals are kept, which is always so here, so that a kernel with one is wrong.
   void output_modifiers(bool clamp, u32 omod);
 };
 
@@ -102,4 +117,4 @@ void decode_ds(Reader& r);
 void decode_flat(Reader& r);
 void decode_mubuf(Reader& r);
 
-}  // namespace emu
+} // namespace emu

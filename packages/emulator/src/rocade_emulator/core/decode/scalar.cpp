@@ -9,14 +9,16 @@ void add_source(Reader& r, int k, u32 code) {
   r.use(r.inst.src[k], false);
 }
 void add_destination(Reader& r, u32 code) {
-  if (r.inst.info->dst == Type::None) return;
+  if (r.inst.info->dst == Type::None)
+    return;
   r.inst.dst = r.scalar(code, r.inst.info->dst);
   r.use(r.inst.dst, true);
 }
 
 // Instructions that read their old destination: conditional moves, bit sets, EXEC saves.
 bool reads_destination(Format f, u32 opcode) {
-  if (f == Format::Sop1) return opcode == 2 || opcode == 3 || (opcode >= 24 && opcode <= 27);
+  if (f == Format::Sop1)
+    return opcode == 2 || opcode == 3 || (opcode >= 24 && opcode <= 27);
   return f == Format::Sopk && opcode != 0 && opcode < 16;
 }
 
@@ -26,7 +28,7 @@ i64 branch_target(const Reader& r) { return i64{r.pc} + 4 + 4 * static_cast<i16>
 
 bool branches(u32 opcode) { return opcode == 2 || (opcode >= 4 && opcode <= 9); }
 
-}  // namespace
+} // namespace
 
 void decode_sop2(Reader& r) {
   r.look_up(Format::Sop2, r.bits0(23, 7));
@@ -38,8 +40,10 @@ void decode_sop2(Reader& r) {
 void decode_sop1(Reader& r) {
   u32 opcode = r.bits0(8, 8);
   r.look_up(Format::Sop1, opcode);
-  if (r.inst.info->src[0] != Type::None) add_source(r, 0, r.bits0(0, 8));
-  if (reads_destination(Format::Sop1, opcode)) r.use(r.scalar(r.bits0(16, 7), r.inst.info->dst), false);
+  if (r.inst.info->src[0] != Type::None)
+    add_source(r, 0, r.bits0(0, 8));
+  if (reads_destination(Format::Sop1, opcode))
+    r.use(r.scalar(r.bits0(16, 7), r.inst.info->dst), false);
   add_destination(r, r.bits0(16, 7));
 }
 
@@ -54,7 +58,8 @@ void decode_sopk(Reader& r) {
   r.look_up(Format::Sopk, opcode);
   r.inst.simm = static_cast<u32>(static_cast<i32>(static_cast<i16>(r.bits0(0, 16))));
   u32 code = r.bits0(16, 7);
-  if (opcode == kCall) r.inst.offset = branch_target(r);
+  if (opcode == kCall)
+    r.inst.offset = branch_target(r);
   if (opcode == kSetregImm) {
     r.inst.src[0] = r.source(kLiteral, Type::B32);
   } else if (r.inst.info->src[0] != Type::None) {
@@ -70,7 +75,8 @@ void decode_sopp(Reader& r) {
   u32 opcode = r.bits0(16, 7);
   r.look_up(Format::Sopp, opcode);
   r.inst.simm = r.bits0(0, 16);
-  if (branches(opcode)) r.inst.offset = branch_target(r);
+  if (branches(opcode))
+    r.inst.offset = branch_target(r);
 }
 
 void decode_smem(Reader& r) {
@@ -86,16 +92,18 @@ void decode_smem(Reader& r) {
   add_destination(r, r.bits0(6, 7));
   bool immediate = r.bits0(17, 1), register_offset = r.bits0(14, 1);
   i32 offset = static_cast<i32>(r.bits1(0, 21) << 11) >> 11;
-  if (immediate) r.inst.offset = offset;
+  if (immediate)
+    r.inst.offset = offset;
   r.set_modifier(Modifiers::kImmediate, immediate);
   r.set_modifier(Modifiers::kSc0, r.bits0(16, 1));
   if (register_offset || !immediate) {
     u32 code = register_offset ? r.bits1(25, 7) : r.bits1(0, 7);
-    if (!register_offset && r.inst.info->src[0] == Type::None) return;
+    if (!register_offset && r.inst.info->src[0] == Type::None)
+      return;
     r.inst.src[1] = r.source(code, Type::B32);
     r.use(r.inst.src[1], false);
     r.set_modifier(Modifiers::kSoffset, true);
   }
 }
 
-}  // namespace emu
+} // namespace emu

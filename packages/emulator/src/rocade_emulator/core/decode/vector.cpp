@@ -23,7 +23,8 @@ Operand vcc() {
 Select selection(const Reader& r, u32 code) {
   constexpr Select kSelect[] = {Select::Byte0, Select::Byte1, Select::Byte2, Select::Byte3,
                                 Select::Word0, Select::Word1, Select::Dword};
-  if (code > 6) r.fail("reserved SDWA selection");
+  if (code > 6)
+    r.fail("reserved SDWA selection");
   return kSelect[code];
 }
 
@@ -38,7 +39,8 @@ void sdwa_source(Reader& r, Operand& op, const Sdwa& s, int base, Type type) {
   op.sign_extend = s.bits(base + 3, 1);
   op.negate = s.bits(base + 4, 1);
   op.absolute = s.bits(base + 5, 1);
-  if ((op.negate || op.absolute) && !is_float_type(type)) r.fail("float modifier on an integer source");
+  if ((op.negate || op.absolute) && !is_float_type(type))
+    r.fail("float modifier on an integer source");
 }
 
 // Second dword of SDWA: src0, then how it and the destination select.
@@ -52,29 +54,32 @@ Operand sdwa_src0(Reader& r, Sdwa& s) {
 }
 void sdwa_destination(Reader& r, const Sdwa& s) {
   selection(r, s.bits(8, 3));
-  constexpr u32 kToSelect[] = {1, 2, 3, 4, 5, 6, 0};  // hardware code to enum Select
+  constexpr u32 kToSelect[] = {1, 2, 3, 4, 5, 6, 0}; // hardware code to enum Select
   r.inst.modifiers |= Modifiers::kSdwa | kToSelect[s.bits(8, 3)] << Modifiers::kDstSelShift |
                       s.bits(11, 2) << Modifiers::kDstUnusedShift;
   r.output_modifiers(s.bits(13, 1), s.bits(14, 2));
-  if (s.bits(11, 2) == 3) r.fail("reserved dst_unused");
+  if (s.bits(11, 2) == 3)
+    r.fail("reserved dst_unused");
 }
 
 Operand dpp_src0(Reader& r) {
   u32 w = r.word1;
   Type type = r.inst.info->src[0];
-  r.inst.dpp = {true, static_cast<u16>(w >> 8 & 0x1ff), static_cast<u8>(w >> 28), static_cast<u8>(w >> 24 & 15),
-                (w >> 19 & 1) != 0};
+  r.inst.dpp = {true, static_cast<u16>(w >> 8 & 0x1ff), static_cast<u8>(w >> 28),
+                static_cast<u8>(w >> 24 & 15), (w >> 19 & 1) != 0};
   Operand op = r.vector(w & 0xff, type);
   op.negate = w >> 20 & 1;
   op.absolute = w >> 21 & 1;
-  if ((op.negate || op.absolute) && !is_float_type(type)) r.fail("float modifier on an integer source");
+  if ((op.negate || op.absolute) && !is_float_type(type))
+    r.fail("float modifier on an integer source");
   return op;
 }
 
 Operand first_source(Reader& r, Sdwa& s) {
   u32 code = r.bits0(0, 9);
   r.inst.form = code == kSdwaCode ? Form::Sdwa : code == kDppCode ? Form::Dpp : Form::E32;
-  if (r.inst.form == Form::E32) return r.source(code, r.inst.info->src[0]);
+  if (r.inst.form == Form::E32)
+    return r.source(code, r.inst.info->src[0]);
   r.second_word();
   return code == kSdwaCode ? sdwa_src0(r, s) : dpp_src0(r);
 }
@@ -82,7 +87,8 @@ Operand first_source(Reader& r, Sdwa& s) {
 void second_source_modifiers(Reader& r, Operand& op, const Sdwa& s) {
   Type type = r.inst.info->src[1];
   if (s.on) {
-    if (s.bits(31, 1)) op = r.scalar(op.index, type);
+    if (s.bits(31, 1))
+      op = r.scalar(op.index, type);
     sdwa_source(r, op, s, 24, type);
   } else if (r.inst.dpp.on) {
     op.negate = r.word1 >> 22 & 1;
@@ -91,41 +97,46 @@ void second_source_modifiers(Reader& r, Operand& op, const Sdwa& s) {
 }
 
 void use_sources(Reader& r) {
-  for (int k = 0; k < 3; ++k) r.use(r.inst.src[k], false);
+  for (int k = 0; k < 3; ++k)
+    r.use(r.inst.src[k], false);
 }
 
-}  // namespace
+} // namespace
 
 void decode_vop1(Reader& r) {
   r.look_up(Format::Vop1, r.bits0(9, 8));
   const OpInfo& info = *r.inst.info;
-  if (info.dst == Type::None) {  // v_nop
+  if (info.dst == Type::None) { // v_nop
     r.inst.form = Form::E32;
     r.reject(r.bits0(0, 9) || r.bits0(17, 8), "operand");
     return;
   }
   Sdwa s;
   r.inst.src[0] = first_source(r, s);
-  if (s.on) sdwa_destination(r, s);
+  if (s.on)
+    sdwa_destination(r, s);
   u32 dst = r.bits0(17, 8);
   if (named(r, "v_readfirstlane_b32")) {
     r.inst.dst = r.scalar(dst, Type::B32);
   } else {
     if (named(r, "v_accvgpr_mov_b32")) {
       dst += kAccBase;
-      if (r.inst.src[0].kind != Kind::Vector) r.fail("source is no accumulation register");
+      if (r.inst.src[0].kind != Kind::Vector)
+        r.fail("source is no accumulation register");
       r.inst.src[0].index += kAccBase;
     }
     r.inst.dst = r.vector(dst, info.dst);
   }
   use_sources(r);
-  bool swaps = named(r, "v_swap_b32") || named(r, "v_permlane16_swap_b32") || named(r, "v_permlane32_swap_b32");
+  bool swaps =
+      named(r, "v_swap_b32") || named(r, "v_permlane16_swap_b32") || named(r, "v_permlane32_swap_b32");
   if (swaps) {
     r.use(r.inst.dst, false);
     r.use(r.inst.src[0], true);
   }
   bool keeps = s.on && s.bits(11, 2) == 2;
-  if (keeps) r.use(r.inst.dst, false);
+  if (keeps)
+    r.use(r.inst.dst, false);
   r.use(r.inst.dst, true);
 }
 
@@ -138,15 +149,17 @@ void decode_vop2(Reader& r) {
   Operand second = r.vector(r.bits0(9, 8), info.src[1]);
   second_source_modifiers(r, second, s);
   r.inst.src[1] = second;
-  if (s.on) sdwa_destination(r, s);
+  if (s.on)
+    sdwa_destination(r, s);
   if (is_mask(info.src[2])) {
-    r.inst.src[2] = vcc();  // carry in, or the condition of v_cndmask
+    r.inst.src[2] = vcc(); // carry in, or the condition of v_cndmask
   } else if (info.src[2] != Type::None) {
     bool literal = named(r, "v_fmamk_f32") || named(r, "v_fmaak_f32");
     r.inst.src[2] = literal ? r.source(255, Type::F32) : r.inst.dst;
   }
   use_sources(r);
-  if (s.on && s.bits(11, 2) == 2) r.use(r.inst.dst, false);
+  if (s.on && s.bits(11, 2) == 2)
+    r.use(r.inst.dst, false);
   r.use(r.inst.dst, true);
   if (info.dst2 == Type::Mask) {
     r.inst.dst2 = vcc();
@@ -162,10 +175,12 @@ void decode_vopc(Reader& r) {
   second_source_modifiers(r, second, s);
   r.inst.src[1] = second;
   r.inst.dst = vcc();
-  if (s.on && s.bits(15, 1)) r.inst.dst = r.scalar(s.bits(8, 7), Type::Mask);  // SDWA-B names its own destination
+  if (s.on && s.bits(15, 1))
+    r.inst.dst = r.scalar(s.bits(8, 7), Type::Mask); // SDWA-B names its own destination
   use_sources(r);
   r.use(r.inst.dst, true);
-  if (std::strncmp(r.inst.info->mnemonic, "v_cmpx", 6) == 0) r.use_implicit(kExecLo, 2, true);
+  if (std::strncmp(r.inst.info->mnemonic, "v_cmpx", 6) == 0)
+    r.use_implicit(kExecLo, 2, true);
 }
 
-}  // namespace emu
+} // namespace emu

@@ -18,4 +18,4 @@ void v_mbcnt_hi_u32_b32(Wave& w, const Inst& i);
 
 OpInfo cross_lane_row(const char* name, Format format, int opcode, Target target, Exec exec);
 
-}  // namespace emu
+} // namespace emu

@@ -1,4 +1,5 @@
-// Executors of SOPP: branches, barriers, waits, and instructions that a functional model has nothing to do for.
+// Executors of SOPP: branches, barriers, waits, and instructions that a functional model has nothing to do
+// for.
 #include "control.hpp"
 #include "group.hpp"
 #include "launch.hpp"
@@ -10,20 +11,23 @@ namespace emu {
 namespace {
 
 void branch_if(Wave& w, const Inst& i, bool taken) {
-  if (taken) jump_to_offset(w, i, i.offset);
+  if (taken)
+    jump_to_offset(w, i, i.offset);
 }
 
 void release_barrier(Group& g) {
-  if (g.at_barrier == 0 || g.at_barrier < g.live) return;
+  if (g.at_barrier == 0 || g.at_barrier < g.live)
+    return;
   begin_epoch(g);
   g.at_barrier = 0;
   for (auto& wave : g.waves)
-    if (wave->state == WaveState::AtBarrier) wave->state = WaveState::Running;
+    if (wave->state == WaveState::AtBarrier)
+      wave->state = WaveState::Running;
 }
 
 void s_nop(Wave&, const Inst&) {}
 void s_endpgm(Wave& w, const Inst&) {
-  wait_vm(w, 0);  // the hardware lets everything finish
+  wait_vm(w, 0); // the hardware lets everything finish
   wait_lgkm(w, 0);
   w.state = WaveState::Done;
   --w.group->live;
@@ -44,8 +48,10 @@ void s_barrier(Wave& w, const Inst&) {
 // simm16: vmcnt in [3:0] and [15:14], expcnt in [6:4], lgkmcnt in [11:8].
 void s_waitcnt(Wave& w, const Inst& i) {
   u32 vm = (i.simm & 15) | (i.simm >> 14 & 3) << 4, lgkm = i.simm >> 8 & 15;
-  if (vm < 63) wait_vm(w, vm);
-  if (lgkm < 15) wait_lgkm(w, lgkm);
+  if (vm < 63)
+    wait_vm(w, vm);
+  if (lgkm < 15)
+    wait_lgkm(w, lgkm);
 }
 void s_sleep(Wave& w, const Inst&) { w.yields = true; }
 void s_setprio(Wave& w, const Inst& i) { w.priority = static_cast<u8>(i.simm & 3); }
@@ -57,11 +63,12 @@ void s_trap(Wave& w, const Inst& i) { fail(w, i, "the kernel traps"); }
 void note(Wave&, const Inst&) {}
 
 OpInfo row(const char* name, int code, Unit unit, Exec exec) {
-  OpInfo info{name, Format::Sopp, unit, static_cast<u16>(code), Target::Both, exec, Type::None, Type::None, {}};
+  OpInfo info{name,       Format::Sopp, unit, static_cast<u16>(code), Target::Both, exec,
+              Type::None, Type::None,   {}};
   return info;
 }
 
-}  // namespace
+} // namespace
 
 std::vector<OpInfo> sopp_rows() {
   return {
@@ -73,4 +80,4 @@ std::vector<OpInfo> sopp_rows() {
   };
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,7 +1,8 @@
 // Matrix instructions: the rows of isa/mfma.inc. EXEC is ignored.
-// Layouts: lane = i + M * (k / kp) for A (kp = K * M / 64 consecutive k in a lane's registers, per block), likewise B
-// with n; D has row 8 * (r / 4) + 4 * (lane / 32) + r % 4 for 32 x 32 and 4 * (lane / 16) + r for 16 x 16.
-// The sum runs in f32 over ascending k; hardware orders and rounds otherwise, so compare with a tolerance.
+// Layouts: lane = i + M * (k / kp) for A (kp = K * M / 64 consecutive k in a lane's registers, per block),
+// likewise B with n; D has row 8 * (r / 4) + 4 * (lane / 32) + r % 4 for 32 x 32 and 4 * (lane / 16) + r for
+// 16 x 16. The sum runs in f32 over ascending k; hardware orders and rounds otherwise, so compare with a
+// tolerance.
 #include <cstring>
 
 #include "fp8.hpp"
@@ -13,10 +14,9 @@ namespace {
 // f32 of which the unit looks at 10 bits of fraction, rounded to nearest even.
 struct xf32 {};
 
-// How an A or B element sits in registers and the number that it multiplies as. `Decoder` is made once an instruction:
-// it holds what the bits' meaning depends on.
-template <class T>
-struct Element {
+// How an A or B element sits in registers and the number that it multiplies as. `Decoder` is made once an
+// instruction: it holds what the bits' meaning depends on.
+template <class T> struct Element {
   using Number = f32;
   static constexpr int bits = 32;
   struct Decoder {
@@ -47,8 +47,7 @@ template <> struct Element<bf16> {
     f32 operator()(u32 x) const { return bfloat_to_float(static_cast<u16>(x)); }
   };
 };
-template <bool kBf8>
-struct Element8 {
+template <bool kBf8> struct Element8 {
   using Number = f32;
   static constexpr int bits = 8;
   struct Decoder {
@@ -59,7 +58,7 @@ struct Element8 {
 template <> struct Element<fp8> : Element8<false> {};
 template <> struct Element<bf8> : Element8<true> {};
 template <> struct Element<i8> {
-  using Number = u32;  // sums wrap
+  using Number = u32; // sums wrap
   static constexpr int bits = 8;
   struct Decoder {
     u32 operator()(u32 x) const { return static_cast<u32>(static_cast<i8>(x)); }
@@ -67,8 +66,7 @@ template <> struct Element<i8> {
 };
 
 // Elements a lane holds of an operand: `kSide` is M or N.
-template <int kSide, int K, int kBlocks>
-inline constexpr int kPerLane = K * kSide * kBlocks / kLanes;
+template <int kSide, int K, int kBlocks> inline constexpr int kPerLane = K * kSide * kBlocks / kLanes;
 template <int kSide, int K, int kBlocks, class T>
 inline constexpr int kOperandRegs = (kPerLane<kSide, K, kBlocks> * Element<T>::bits + 31) / 32;
 
@@ -84,23 +82,26 @@ void unpack(const Wave& w, const Operand& op, typename Element<T>::Number (*out)
     int shift = e % kInRegister * kBits;
     for (int group = 0; group < kLanes / kSide; ++group) {
       int block = kBlocks == 1 ? 0 : group, k = kBlocks == 1 ? group * kPerGroup + e : e;
-      for (int side = 0; side < kSide; ++side) out[block][k][side] = decode(row[group * kSide + side] >> shift & kMask);
+      for (int side = 0; side < kSide; ++side)
+        out[block][k][side] = decode(row[group * kSide + side] >> shift & kMask);
     }
   }
 }
 
 // Where register r of a lane sits in C and D.
-template <int M, int N, int kBlocks>
-struct Place {
+template <int M, int N, int kBlocks> struct Place {
   static constexpr int regs = M * N * kBlocks / kLanes;
-  static constexpr int kGroups = kLanes / N;  // lanes of one column
+  static constexpr int kGroups = kLanes / N; // lanes of one column
   static int block(int r, int lane) {
-    if constexpr (M == 4) return lane / 4;
-    else return r / (M * N / kLanes);
+    if constexpr (M == 4)
+      return lane / 4;
+    else
+      return r / (M * N / kLanes);
     (void)lane;
   }
   static int row(int r, int lane) {
-    if constexpr (M == 4) return r;
+    if constexpr (M == 4)
+      return r;
     int in_block = r % (M * N / kLanes);
     return in_block / 4 * 4 * kGroups + lane / N * 4 + in_block % 4;
   }
@@ -114,8 +115,7 @@ inline constexpr int kVectorBytes = 32;
 #else
 inline constexpr int kVectorBytes = 16;
 #endif
-template <class T, int kBytes>
-struct Vectors {
+template <class T, int kBytes> struct Vectors {
   typedef T type __attribute__((vector_size(kBytes), may_alias, aligned(4)));
 };
 
@@ -127,33 +127,36 @@ void add_products(const T (*a)[M], const T (*b)[N], T* const* out) {
   using Vector = typename Vectors<T, kBytes>::type;
   Vector sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = *reinterpret_cast<const Vector*>(out[r] + v * kInVector);
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = *reinterpret_cast<const Vector*>(out[r] + v * kInVector);
 #pragma GCC unroll 1
   for (int k = 0; k < K; ++k)
     for (int v = 0; v < kVectors; ++v) {
       const Vector column = *reinterpret_cast<const Vector*>(b[k] + v * kInVector);
-      for (int r = 0; r < kRows; ++r) sum[r][v] += a[k][r] * column;
+      for (int r = 0; r < kRows; ++r)
+        sum[r][v] += a[k][r] * column;
     }
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<Vector*>(out[r] + v * kInVector) = sum[r][v];
+    for (int v = 0; v < kVectors; ++v)
+      *reinterpret_cast<Vector*>(out[r] + v * kInVector) = sum[r][v];
 }
 
 // Rows whose sums fit the host's registers together; they are neighbours in D, as groups of 4 registers are.
-template <int N>
-inline constexpr int kRowsAtOnce = std::clamp(8 * kVectorBytes / (N * 4), 1, 4);
+template <int N> inline constexpr int kRowsAtOnce = std::clamp(8 * kVectorBytes / (N * 4), 1, 4);
 
 // C to where D goes, so that the sums can run in place. The two may overlap.
 void copy_addend(Wave& w, const Inst& i, int regs) {
   if (i.src[2].kind == Kind::Vector) {
-    if (i.src[2].index != i.dst.index) std::memmove(w.v[i.dst.index], w.v[i.src[2].index], sizeof(Row) * static_cast<std::size_t>(regs));
+    if (i.src[2].index != i.dst.index)
+      std::memmove(w.v[i.dst.index], w.v[i.src[2].index], sizeof(Row) * static_cast<std::size_t>(regs));
     return;
   }
   u32 value = read_scalar(w, i.src[2]);
-  for (int r = 0; r < regs; ++r) std::fill_n(w.v[i.dst.index + r], kLanes, value);
+  for (int r = 0; r < regs; ++r)
+    std::fill_n(w.v[i.dst.index + r], kLanes, value);
 }
 
-template <int M, int N, int K, int kBlocks, class A, class B>
-void run_mfma(Wave& w, const Inst& i) {
+template <int M, int N, int K, int kBlocks, class A, class B> void run_mfma(Wave& w, const Inst& i) {
   using P = Place<M, N, kBlocks>;
   using Number = typename Element<A>::Number;
   alignas(64) Number a[kBlocks][K][M];
@@ -166,7 +169,8 @@ void run_mfma(Wave& w, const Inst& i) {
   for (int r = 0; r < P::regs; r += kRows)
     for (int first = 0; first < kLanes; first += N) {
       Number* out[kRows];
-      for (int k = 0; k < kRows; ++k) out[k] = reinterpret_cast<Number*>(w.v[i.dst.index + r + k] + first);
+      for (int k = 0; k < kRows; ++k)
+        out[k] = reinterpret_cast<Number*>(w.v[i.dst.index + r + k] + first);
       int block = P::block(r, first), row = P::row(r, first);
       add_products<M, N, K, kRows>(reinterpret_cast<const Number(*)[M]>(&a[block][0][row]), b[block], out);
     }
@@ -176,10 +180,9 @@ f64 element_f64(const Wave& w, int reg, int lane) {
   return std::bit_cast<f64>(u64{w.v[reg + 1][lane]} << 32 | w.v[reg][lane]);
 }
 
-// A, B: lane = index + M * block + 16 * k. D: element r of a lane is row 4 * r + lane / 16 (M = 16), or row lane / 16 of
-// block lane / 4 % 4 (M = 4).
-template <int M, int kBlocks>
-void run_mfma_f64(Wave& w, const Inst& i) {
+// A, B: lane = index + M * block + 16 * k. D: element r of a lane is row 4 * r + lane / 16 (M = 16), or row
+// lane / 16 of block lane / 4 % 4 (M = 4).
+template <int M, int kBlocks> void run_mfma_f64(Wave& w, const Inst& i) {
   constexpr int K = 4, kElements = M * M * kBlocks / kLanes;
   f64 out[kElements][kLanes];
   for (int r = 0; r < kElements; ++r)
@@ -202,12 +205,18 @@ void run_mfma_f64(Wave& w, const Inst& i) {
 
 Type type_of_regs(int regs) {
   switch (regs) {
-    case 1: return Type::B32;
-    case 2: return Type::B64;
-    case 4: return Type::B128;
-    case 8: return Type::B256;
-    case 16: return Type::B512;
-    default: return Type::B1024;
+  case 1:
+    return Type::B32;
+  case 2:
+    return Type::B64;
+  case 4:
+    return Type::B128;
+  case 8:
+    return Type::B256;
+  case 16:
+    return Type::B512;
+  default:
+    return Type::B1024;
   }
 }
 
@@ -215,29 +224,28 @@ template <int M, int N, int K, int kBlocks, class A, class B, class D>
 OpInfo row(const char* name, int code, Target target, int clocks) {
   constexpr int kRegs = Place<M, N, kBlocks>::regs;
   Type wide = type_of_regs(kRegs);
-  OpInfo info = special_row(name, Format::Mfma, Unit::Mfma, code, target, &run_mfma<M, N, K, kBlocks, A, B>, wide,
-                     {type_of_regs(kOperandRegs<M, K, kBlocks, A>), type_of_regs(kOperandRegs<N, K, kBlocks, B>), wide});
+  OpInfo info = special_row(
+      name, Format::Mfma, Unit::Mfma, code, target, &run_mfma<M, N, K, kBlocks, A, B>, wide,
+      {type_of_regs(kOperandRegs<M, K, kBlocks, A>), type_of_regs(kOperandRegs<N, K, kBlocks, B>), wide});
   info.cycles = static_cast<u8>(clocks);
   return info;
 }
 
-template <int M, int kBlocks>
-OpInfo row_f64(const char* name, int code, int clocks) {
+template <int M, int kBlocks> OpInfo row_f64(const char* name, int code, int clocks) {
   Type wide = kBlocks == 1 ? Type::B256 : Type::B64;
-  OpInfo info = special_row(name, Format::Mfma, Unit::Mfma, code, Target::Both, &run_mfma_f64<M, kBlocks>, wide,
-                            {Type::F64, Type::F64, wide});
+  OpInfo info = special_row(name, Format::Mfma, Unit::Mfma, code, Target::Both, &run_mfma_f64<M, kBlocks>,
+                            wide, {Type::F64, Type::F64, wide});
   info.cycles = static_cast<u8>(clocks);
   return info;
 }
 
-template <int M, int K>
-Exec of_types(u32 a, u32 b) {
+template <int M, int K> Exec of_types(u32 a, u32 b) {
   constexpr Exec kExec[2][2] = {{&run_mfma<M, M, K, 1, fp8, fp8>, &run_mfma<M, M, K, 1, fp8, bf8>},
                                 {&run_mfma<M, M, K, 1, bf8, fp8>, &run_mfma<M, M, K, 1, bf8, bf8>}};
   return a < 2 && b < 2 ? kExec[a][b] : nullptr;
 }
 
-}  // namespace
+} // namespace
 
 Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b) {
   return info.opcode == 45 ? of_types<16, 128>(a, b) : of_types<32, 64>(a, b);
@@ -245,10 +253,13 @@ Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b) {
 
 std::vector<OpInfo> mfma_rows() {
   return {
-#define MFMA942(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx942, clocks),
+#define MFMA942(code, name, M, N, K, blocks, A, B, D, clocks)                                                \
+  row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx942, clocks),
 #define MFMA_F64(code, name, M, blocks, clocks) row_f64<M, blocks>(#name, code, clocks),
-#define MFMA(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Both, clocks),
-#define MFMA950(code, name, M, N, K, blocks, A, B, D, clocks) row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx950, clocks),
+#define MFMA(code, name, M, N, K, blocks, A, B, D, clocks)                                                   \
+  row<M, N, K, blocks, A, B, D>(#name, code, Target::Both, clocks),
+#define MFMA950(code, name, M, N, K, blocks, A, B, D, clocks)                                                \
+  row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx950, clocks),
 #include "isa/mfma.inc"
 #undef MFMA
 #undef MFMA950
@@ -257,4 +268,4 @@ std::vector<OpInfo> mfma_rows() {
   };
 }
 
-}  // namespace emu
+} // namespace emu

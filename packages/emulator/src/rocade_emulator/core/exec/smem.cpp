@@ -24,27 +24,28 @@ void issue(Wave& w, const Inst& i) {
 
 void load(Wave& w, const Inst& i, u64 address, u32 dwords) {
   u32 data[16] = {};
-  if (const u8* from = touch_memory(w, i, -1, address & ~u64{3}, 4 * dwords, false)) std::memcpy(data, from, 4 * dwords);
+  if (const u8* from = touch_memory(w, i, -1, address & ~u64{3}, 4 * dwords, false))
+    std::memcpy(data, from, 4 * dwords);
   std::memcpy(&w.s[i.dst.index], data, 4 * dwords);
   w.group->bytes_read += 4 * dwords;
   issue(w, i);
 }
 
-template <u32 kDwords>
-void run_load(Wave& w, const Inst& i) {
+template <u32 kDwords> void run_load(Wave& w, const Inst& i) {
   load(w, i, read_scalar64(w, i.src[0]) + offset_of(w, i), kDwords);
 }
 
 // Through a buffer descriptor: dwords past num_records read as 0.
-template <u32 kDwords>
-void run_buffer_load(Wave& w, const Inst& i) {
+template <u32 kDwords> void run_buffer_load(Wave& w, const Inst& i) {
   const u32* s = &w.s[i.src[0].index];
   u64 base = u64{s[1] & 0xffff} << 32 | s[0], offset = offset_of(w, i);
   u32 fit = offset < s[2] ? static_cast<u32>(std::min<u64>((s[2] - offset) / 4, kDwords)) : 0;
   std::memset(&w.s[i.dst.index], 0, 4 * kDwords);
-  if (fit == kDwords) return load(w, i, base + offset, kDwords);
+  if (fit == kDwords)
+    return load(w, i, base + offset, kDwords);
   if (fit)
-    if (const u8* from = touch_memory(w, i, -1, base + offset, 4 * fit, false)) std::memcpy(&w.s[i.dst.index], from, 4 * fit);
+    if (const u8* from = touch_memory(w, i, -1, base + offset, 4 * fit, false))
+      std::memcpy(&w.s[i.dst.index], from, 4 * fit);
   issue(w, i);
 }
 
@@ -56,10 +57,11 @@ void run_time(Wave& w, const Inst& i) {
 void run_cache(Wave&, const Inst&) {}
 
 OpInfo row(const char* name, int code, Exec exec, Type dst, Type base) {
-  return {name, Format::Smem, Unit::Smem, static_cast<u16>(code), Target::Both, exec, dst, Type::None, {base}};
+  return {name, Format::Smem, Unit::Smem, static_cast<u16>(code), Target::Both, exec,
+          dst,  Type::None,   {base}};
 }
 
-}  // namespace
+} // namespace
 
 std::vector<OpInfo> smem_rows() {
   return {
@@ -80,4 +82,4 @@ std::vector<OpInfo> smem_rows() {
   };
 }
 
-}  // namespace emu
+} // namespace emu

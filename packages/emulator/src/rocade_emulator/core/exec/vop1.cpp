@@ -7,9 +7,9 @@ namespace emu {
 namespace {
 
 namespace op {
-#define OP(code, name, R, ARGS, ...) \
-  struct name {                      \
-    static R apply ARGS { return __VA_ARGS__; } \
+#define OP(code, name, R, ARGS, ...)                                                                         \
+  struct name {                                                                                              \
+    static R apply ARGS { return __VA_ARGS__; }                                                              \
   };
 #define TRANS OP
 #define OP950 OP
@@ -21,9 +21,9 @@ namespace op {
 #undef OP950
 #undef SPECIAL
 #undef SPECIAL950
-}  // namespace op
+} // namespace op
 
-}  // namespace
+} // namespace
 
 std::vector<OpInfo> vop1_rows() {
   constexpr Format kFormat = Format::Vop1;
@@ -42,4 +42,4 @@ std::vector<OpInfo> vop1_rows() {
   };
 }
 
-}  // namespace emu
+} // namespace emu

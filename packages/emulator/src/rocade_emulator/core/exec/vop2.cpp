@@ -5,9 +5,9 @@ namespace emu {
 namespace {
 
 namespace op {
-#define OP(code, name, R, ARGS, ...) \
-  struct name {                      \
-    static R apply ARGS { return __VA_ARGS__; } \
+#define OP(code, name, R, ARGS, ...)                                                                         \
+  struct name {                                                                                              \
+    static R apply ARGS { return __VA_ARGS__; }                                                              \
   };
 #define CARRY(code, name, ARGS, ...) OP(code, name, Carry, ARGS, __VA_ARGS__)
 #define ACC OP
@@ -19,14 +19,13 @@ namespace op {
 #undef ACC
 #undef ACC950
 #undef LITERAL
-}  // namespace op
+} // namespace op
 
-template <class Op>
-OpInfo row(const char* name, int code, Target target) {
+template <class Op> OpInfo row(const char* name, int code, Target target) {
   return valu_row<Op>(name, Format::Vop2, Unit::Valu, code, target);
 }
 
-}  // namespace
+} // namespace
 
 std::vector<OpInfo> vop2_rows() {
   return {
@@ -44,4 +43,4 @@ std::vector<OpInfo> vop2_rows() {
   };
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,0 +1,1 @@
+"""Recorded defects, one file per backend that has them."""

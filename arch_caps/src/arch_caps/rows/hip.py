@@ -1,0 +1,205 @@
+"""Rows of backend `hip`: our own GPU kernels. Planned, none is built: every request is refused."""
+
+from dataclasses import replace
+
+from arch_caps._predicate import ANY, OneOf, Range, SameAs
+from arch_caps._row import Accepts, Lse, Need, Row
+from arch_caps._target import Feature
+from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
+
+SOURCE = "planned limits of rocade's GPU kernels"
+GPUS = OneOf("gfx942", "gfx950", "sm_80", "sm_90")
+HALVES = OneOf(DType.FP16, DType.BF16)
+FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
+POSITIVE = Range(min=1)
+HEAD_DIM = Range(min=8, max=256, multiple_of=8)
+SAME = SameAs("q_dtype")
+MATRIX = (
+    Need(Feature.MATRIX_FP16, "q_dtype", OneOf(DType.FP16)),
+    Need(Feature.MATRIX_BF16, "q_dtype", OneOf(DType.BF16)),
+)
+
+PAGED = Accepts(
+    q_dtype=HALVES,
+    kv_dtype=SAME,
+    o_dtype=SAME,
+    head_dim_qk=HEAD_DIM,
+    head_dim_vo=SameAs("head_dim_qk"),
+    group_size=POSITIVE,
+    kv_layout=ANY,
+    page_size=POSITIVE,
+    mask=ANY,
+    window_left=ANY,
+    logits_soft_cap=ANY,
+    pos_encoding=OneOf(PosEncoding.NONE),
+    num_levels=OneOf(1),
+    graph=ANY,
+    fixed_split_size=ANY,
+    disable_split_kv=ANY,
+)
+DENSE = replace(PAGED, page_size=OneOf(0))
+CASCADE = replace(PAGED, page_size=ANY, num_levels=POSITIVE, mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL))
+STATES = replace(
+    PAGED,
+    q_dtype=FLOATS,
+    kv_dtype=ANY,
+    head_dim_vo=HEAD_DIM,
+    group_size=ANY,
+    page_size=ANY,
+    pos_encoding=ANY,
+    num_levels=ANY,
+)
+APPEND = replace(STATES, q_dtype=HALVES, kv_dtype=SAME, o_dtype=ANY, page_size=POSITIVE)
+
+ROWS = (
+    Row(
+        op=Op.SINGLE_PREFILL,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=DENSE,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+    ),
+    Row(
+        op=Op.SINGLE_DECODE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=DENSE,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+    ),
+    Row(
+        op=Op.BATCH_PREFILL_PAGED,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=PAGED,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+    ),
+    Row(
+        op=Op.BATCH_PREFILL_RAGGED,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=DENSE,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+    ),
+    Row(
+        op=Op.BATCH_DECODE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=PAGED,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+    ),
+    Row(
+        op=Op.CASCADE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.plan",
+        targets=GPUS,
+        accepts=CASCADE,
+        lse=Lse.LOG2,
+        partial_state=True,
+        source=SOURCE,
+        needs=MATRIX,
+        note="any number of levels in one plan",
+    ),
+    Row(
+        op=Op.MERGE_STATE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.merge_state",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.LOG2,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.MERGE_STATE_IN_PLACE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.merge_state_in_place",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.LOG2,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.MERGE_STATES,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.merge_states",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.LOG2,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.VARIABLE_LENGTH_MERGE_STATES,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.variable_length_merge_states",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.LOG2,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.ATTENTION_SUM,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.attention_sum",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.NONE,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.VARIABLE_LENGTH_ATTENTION_SUM,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.variable_length_attention_sum",
+        targets=GPUS,
+        accepts=STATES,
+        lse=Lse.NONE,
+        partial_state=False,
+        source=SOURCE,
+    ),
+    Row(
+        op=Op.APPEND_PAGED_KV_CACHE,
+        backend="hip",
+        status=Status.PLANNED,
+        entry="rocade.backends.hip:BACKEND.append_paged_kv_cache",
+        targets=GPUS,
+        accepts=APPEND,
+        lse=Lse.NONE,
+        partial_state=False,
+        source=SOURCE,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Facts of silicon, one literal per file. A test refuses anything that computes."""

@@ -1,0 +1,76 @@
+"""Every environment variable that rocade_kernels reads: name, type, default, meaning. Nothing else reads one.
+
+A setting is read when it is needed, never at import.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable. The settings page of the documentation is generated from these fields."""
+
+    name: str
+    type: type[str]
+    default: str
+    text: str
+
+    def read(self) -> str:
+        """The value now, without surrounding blanks."""
+        return os.environ.get(self.name, self.default).strip()
+
+
+CXX = Setting(
+    "ROCADE_CXX",
+    str,
+    "",
+    "Command of the C++20 compiler that builds the native library, or `zig` for the one in package ziglang. "
+    "Not set: the first of g++, clang++ and ziglang that is there and works.",
+)
+
+CACHE_DIR = Setting(
+    "ROCADE_CACHE_DIR",
+    str,
+    "",
+    "Folder for libraries built on demand; it must not be writable by others. Not set: `rocade` in "
+    "`XDG_CACHE_HOME`, or in `~/.cache`.",
+)
+
+CPU_ISA = Setting(
+    "ROCADE_CPU_ISA",
+    str,
+    "",
+    "Instruction set of the native CPU kernels: `plain`, `avx2` or `avx512`. Read at plan. Not set: the "
+    "best that this CPU runs.",
+)
+
+CPU_POOL = Setting(
+    "ROCADE_CPU_POOL",
+    str,
+    "",
+    "Threads of the native CPU kernels: `openmp` (those that PyTorch runs on) or `own`. Read when the "
+    "backend is first used. Not set: `openmp` where the process has loaded an OpenMP runtime, else `own`.",
+)
+
+SETTINGS = (CXX, CACHE_DIR, CPU_ISA, CPU_POOL)
+
+
+def cpu_pool() -> str:
+    """`openmp`, `own` or "" (choose); ValueError for anything else."""
+    chosen = CPU_POOL.read()
+    if chosen not in ("", "openmp", "own"):
+        raise ValueError(f"{CPU_POOL.name} is {chosen!r}, expected 'openmp' or 'own'")
+    return chosen
+
+
+def cache_dir() -> Path:
+    """The folder for libraries built on demand; it may not exist yet. RuntimeError when there is no home."""
+    chosen = CACHE_DIR.read()
+    if chosen:
+        return Path(chosen).expanduser()
+    base = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
+    return (base if base.is_absolute() else Path.home() / ".cache") / "rocade"

@@ -1,0 +1,129 @@
+"""Chooses the backend of a call: asks the capability table, keeps every reason, logs each new decision once.
+
+The only place that compares backend names.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+
+import torch
+
+import arch_caps
+from arch_caps import ArchCapabilityError, Reason, Request
+from rocade import _device
+from rocade._errors import invalid
+from rocade.backends import REGISTRY
+from rocade.backends._base import Backend
+
+log = logging.getLogger("rocade")
+
+AUTO = "auto"
+ABSENT = "absent"  # code of the reasons that lie in this process, not in the request
+# FlashInfer's names for its own portable kernels. They name no kernel that exists here, and every backend
+# computes the same thing, so they leave the choice to the table.
+SYNONYMS = frozenset((AUTO, "fa2", "native"))
+# FlashInfer's names for kernels of one vendor's chips: a caller that pins one would not get it.
+FOREIGN = frozenset(("fa3", "cutlass", "cudnn", "cute-dsl", "cutile", "trtllm-gen", "xqa"))
+OURS = ("hip", "aiter", "cpu", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the table and the process say about one backend; no reasons means it can serve."""
+
+    backend: str
+    reasons: tuple[Reason, ...]
+
+
+def canonical(backend: str) -> str:
+    """`backend` as one of ours or "auto"; ValueError for any other string."""
+    if backend in SYNONYMS:
+        return AUTO
+    if backend in OURS:
+        return backend
+    expected = f"'auto' (also spelled 'fa2' or 'native') or one of {', '.join(map(repr, OURS))}"
+    if backend in FOREIGN:
+        raise invalid("backend", f"{backend!r}, which names an NVIDIA kernel", expected)
+    raise invalid("backend", repr(backend), expected)
+
+
+def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool = True) -> tuple[Verdict, ...]:
+    """What each backend that `backend` stands for says, in order of preference.
+
+    `here=False` asks about another machine's target, so neither about presence in this process nor with its
+    toolchain.
+    """
+    if here:
+        return tuple(Verdict(n, _reasons(request, target, n)) for n in _candidates(target, backend))
+    return tuple(
+        Verdict(n, tuple(arch_caps.reasons(request, backend=n, target=target)))
+        for n in _candidates(target, backend)
+    )
+
+
+def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
+    """The backend that serves `request` on `device`; if none does, ArchCapabilityError lists every reason."""
+    target = _device.target(device)
+    passed: list[Verdict] = []
+    for name in _candidates(target, canonical(backend)):
+        reasons = _reasons(request, target, name)
+        if not reasons:
+            _log_once(request, target, name, passed)
+            return _found[name]
+        passed.append(Verdict(name, reasons))
+    raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
+
+
+@functools.cache
+def _candidates(target: str, backend: str) -> tuple[str, ...]:
+    return arch_caps.preference(target) if backend == AUTO else (backend,)
+
+
+def _reasons(request: Request, target: str, name: str) -> tuple[Reason, ...]:
+    """Not cached: the settings that the table reads may change, and asking takes three microseconds."""
+    found = arch_caps.reasons(request, backend=name, target=target, toolchain=_device.toolchain())
+    return (*found, *absent(name))
+
+
+_found: dict[str, Backend] = {}  # backends that are present; what is present stays so
+
+
+def absent(name: str) -> tuple[Reason, ...]:
+    """Why this process cannot run a backend, whatever the request; empty means it can."""
+    if name in _found:
+        return ()
+    if name not in REGISTRY:
+        return (Reason(ABSENT, f"this version of rocade has no backend {name!r}"),)
+    try:
+        backend = REGISTRY[name]
+    except ImportError as error:
+        return (Reason(ABSENT, f"backend {name!r} cannot be imported: {error}"),)
+    why = tuple(backend.absent())
+    if not why:
+        _found[name] = backend
+    return why
+
+
+_logged: set[tuple[object, ...]] = set()
+
+
+def _log_once(request: Request, target: str, chosen: str, passed: list[Verdict]) -> None:
+    """One line per (op, target, choice, reasons); a warning when a better backend is missing here."""
+    codes = tuple((v.backend, r.code) for v in passed for r in v.reasons) if passed else ()
+    key = (request.op, target, chosen, codes)
+    if key in _logged:
+        return
+    _logged.add(key)
+    missing = any(code == ABSENT for _, code in codes)
+    why = "; ".join(f"{v.backend}: {', '.join(r.text for r in v.reasons)}" for v in passed)
+    log.log(
+        logging.WARNING if missing else logging.INFO,
+        "%s on %s runs on backend %r (%s)",
+        request.op.value,
+        target,
+        chosen,
+        f"passed over {why}" if why else "as asked, or the table's first choice",
+    )

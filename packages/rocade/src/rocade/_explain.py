@@ -1,0 +1,113 @@
+"""`rocade.explain`: which backend a call uses, and every reason why the others do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import arch_caps
+from arch_caps import Op, Request
+from rocade import _device, _dispatch, _request
+from rocade._dispatch import AUTO, Verdict
+from rocade._errors import invalid
+from rocade._layout import kv_layout
+from rocade._wrapper import BatchWrapper
+
+_PAGED = frozenset((Op.BATCH_PREFILL_PAGED, Op.BATCH_DECODE, Op.CASCADE))
+_OPS = {op.value: op for op in Op}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The table's answer to one request. Printing it gives one line per backend and reason."""
+
+    request: Request
+    target: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def backend(self) -> str | None:
+        """The backend that serves the request, or None when all refuse."""
+        return next((v.backend for v in self.verdicts if not v.reasons), None)
+
+    def __str__(self) -> str:
+        answer = f"runs on backend {self.backend!r}" if self.backend else "is refused by every backend"
+        lines = [f"{self.request.op.value} on {self.target} {answer}"]
+        for verdict in self.verdicts:
+            said = [f"no: {reason}" for reason in verdict.reasons] or ["yes"]
+            lines += [f"  {verdict.backend:8}{text}" for text in said]
+        return "\n".join(lines)
+
+
+def explain(
+    call: str | BatchWrapper,
+    *,
+    device: torch.device | str = "cpu",
+    backend: str = AUTO,
+    target: str | None = None,
+    **facts: Any,
+) -> Explanation:
+    """Say which backend serves a call and why the others do not.
+
+    Args:
+        call: the name of an operation such as "batch_decode", or a wrapper that has planned.
+        device: where the tensors would be. With a wrapper, its own device counts.
+        backend: as given to a wrapper.
+        target: ask about this target, such as "sm_90", and not about this machine.
+        **facts: of the request, named as plan arguments are: `num_qo_heads` (32), `num_kv_heads` (8),
+            `head_dim_qk` (128), `head_dim_vo`, `q_dtype` ("float16"), `kv_dtype`, `o_dtype`, `kv_layout`,
+            `page_size` (16), `causal`, `custom_mask` (True or False), `window_left`, `logits_soft_cap`,
+            `pos_encoding_mode`, `num_levels`, `max_qo_len`, `max_kv_len`, `graph`, ...
+
+    Raises:
+        ValueError: the operation, the backend or a fact does not exist or is malformed.
+    """
+    if isinstance(call, BatchWrapper):
+        request, asked = call._current().request, call._asked_backend
+        here = _device.target(call.device)
+    else:
+        request, asked = _described(call, facts), _dispatch.canonical(backend)
+        here = _device.target(torch.device(device))
+    name = here if target is None else arch_caps.target_of(target)
+    return Explanation(request, name, _dispatch.verdicts(request, name, asked, here=target is None))
+
+
+def _described(call: object, facts: dict[str, Any]) -> Request:
+    """The request that the facts describe, with a common Llama shape for what they leave out."""
+    op = _OPS.get(call) if isinstance(call, str) else None
+    if op is None:
+        raise invalid("call", repr(call), "a wrapper, or one of " + ", ".join(_OPS))
+    try:
+        if op is Op.APPEND_PAGED_KV_CACHE:
+            return _request.append(**{**_APPEND, **_with_layout(facts)})
+        if not op.is_attention:
+            return _request.states(op, **{**_STATES, **facts})
+        paged = {"page_size": 16} if op in _PAGED else {}
+        return _request.attention(op, **{**_ATTENTION, **paged, **_with_layout(facts)})
+    except TypeError as error:
+        raise ValueError(f"explain({call!r}, ...): {error}") from None
+
+
+_ATTENTION: dict[str, Any] = {
+    "num_qo_heads": 32,
+    "num_kv_heads": 8,
+    "head_dim_qk": 128,
+    "q_dtype": torch.float16,
+}
+_STATES: dict[str, Any] = {"dtype": torch.float16, "num_heads": 32, "head_dim": 128}
+_APPEND: dict[str, Any] = {
+    "key_dtype": torch.float16,
+    "cache_dtype": torch.float16,
+    "num_kv_heads": 8,
+    "head_dim_qk": 128,
+    "head_dim_vo": 128,
+    "page_size": 16,
+    "kv_layout": kv_layout("NHD"),
+}
+
+
+def _with_layout(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts with `kv_layout` as the table spells it."""
+    return {**facts, "kv_layout": kv_layout(facts["kv_layout"])} if "kv_layout" in facts else facts

@@ -1,0 +1,89 @@
+"""The command line: each word reaches its module, wrong words are told apart, answers match the library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from arch_caps import Op, preference
+from rocade import cli
+from rocade._version import __version__
+
+
+def test_rest_of_the_line_and_exit_status_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    module = types.ModuleType("fake_command")
+    module.main = lambda argv: seen.append(list(argv)) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fake_command", module)
+    monkeypatch.setitem(cli.COMMANDS, ("two", "words"), ("fake_command", ""))
+    assert cli.main(["two", "words", "--flag", "two"]) == 7
+    assert seen == [["--flag", "two"]]
+
+
+@pytest.mark.parametrize("words", sorted(cli.COMMANDS), ids=" ".join)
+def test_every_command_exists_and_explains_its_options(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main([*words, "--help"])
+    assert done.value.code == 0
+    assert "rocade " + " ".join(words) in capsys.readouterr().out
+
+
+def test_unknown_word_is_an_error_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main(["bench", "gpu"])
+    assert done.value.code == 2
+    assert "bench gpu" in capsys.readouterr().err
+
+
+def test_no_word_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    text = capsys.readouterr().out
+    assert all(" ".join(words) in text for words in cli.COMMANDS)
+
+
+def test_module_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "rocade", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"rocade {__version__}\n"
+
+
+def test_info_names_every_backend_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {backend} " in text for backend in preference("cpu"))
+
+
+@pytest.mark.parametrize("op", Op)
+def test_explain_finds_a_backend_for_every_operation_here(op: Op, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "--op", op.value]) == 0
+    assert capsys.readouterr().out.startswith(f"{op} on cpu-")
+
+
+def test_explain_lists_every_reason_and_fails_when_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "explain",
+        "--op",
+        "batch_decode",
+        "--backend",
+        "hip",
+        "--target",
+        "gfx942",
+        "--head-dim-qk",
+        "512",
+    ]
+    assert cli.main(words) == 1
+    out = capsys.readouterr().out
+    assert "batch_decode on gfx942 is refused" in out
+    assert "head_dim_qk is 512" in out
+
+
+def test_explain_reports_a_malformed_request_like_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main(["explain", "--op", "batch_decode", "--num-qo-heads", "7", "--num-kv-heads", "2"])
+    assert done.value.code == 2
+    assert "num_qo_heads" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The choice of a backend: order, every reason, names of other libraries, one log line a decision."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from tests.rocade.batches import SIZES, Batch, workspace
+
+import arch_caps
+import rocade
+from arch_caps import ArchCapabilityError, Op, Reason, Request
+from rocade import _device, _dispatch, _request
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test starts as a new process does: nothing logged, no backend found."""
+    monkeypatch.setattr(_dispatch, "_logged", set())
+    monkeypatch.setattr(_dispatch, "_found", {})
+
+
+def request_for(**given: object) -> Request:
+    plain = {"num_qo_heads": 8, "num_kv_heads": 2, "head_dim_qk": 64, "q_dtype": "float32", "page_size": 16}
+    return _request.attention(Op.BATCH_DECODE, **{**plain, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["auto", "fa2", "native"])
+def test_flashinfers_portable_names_leave_the_choice_to_the_table(name: str) -> None:
+    assert _dispatch.canonical(name) == "auto"
+
+
+@pytest.mark.parametrize("name", ["fa3", "cutlass", "trtllm-gen", "cudnn", "cute-dsl"])
+def test_names_of_nvidia_kernels_are_refused_as_such(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"backend: got '{name}', which names an NVIDIA kernel, expected 'auto'"
+    ):
+        rocade.BatchDecodeWithPagedKVCacheWrapper(workspace(), backend=name)
+
+
+@pytest.mark.parametrize("name", ["", "fa22", "CPU", None])
+def test_an_unknown_name_is_refused_by_every_wrapper(name: str) -> None:
+    for make in (
+        rocade.BatchDecodeWithPagedKVCacheWrapper,
+        rocade.BatchPrefillWithPagedKVCacheWrapper,
+        rocade.BatchPrefillWithRaggedKVCacheWrapper,
+    ):
+        with pytest.raises(ValueError, match=r"^backend: got"):
+            make(workspace(), backend=name)
+    q = torch.randn(1, 2, 16)
+    with pytest.raises(ValueError, match=r"^backend: got"):
+        rocade.single_prefill_with_kv_cache(q, q, q, backend=name)
+
+
+def test_the_first_backend_without_a_reason_serves() -> None:
+    asked = _dispatch.verdicts(request_for(), "cpu-x86_64")
+    assert tuple(v.backend for v in asked) == arch_caps.preference("cpu-x86_64")
+    serving = next(v.backend for v in asked if not v.reasons)
+    assert _dispatch.select(request_for(), CPU).name == serving
+
+
+def test_a_pinned_backend_is_used() -> None:
+    assert _dispatch.select(request_for(), CPU, "torch").name == "torch"
+
+
+def test_a_refusal_lists_every_reason_of_every_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = [Reason("page_size", "first reason"), Reason("mask", "second reason", "a source")]
+    monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: reasons)
+    with pytest.raises(ArchCapabilityError) as caught:
+        _dispatch.select(request_for(), CPU)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, RuntimeError)
+    assert set(caught.value.refusals) == set(arch_caps.preference("cpu-x86_64"))
+    for part in ("batch_decode", "cpu:", "torch:", "first reason", "second reason [a source]"):
+        assert part in str(caught.value)
+
+
+def test_a_pinned_backend_that_refuses_is_an_error_even_if_another_would_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        arch_caps, "reasons", lambda request, *, backend, **_: [Reason("x", "no")] if backend == "cpu" else []
+    )
+    with pytest.raises(ArchCapabilityError) as caught:
+        _dispatch.select(request_for(), CPU, "cpu")
+    assert list(caught.value.refusals) == ["cpu"]
+    assert _dispatch.select(request_for(), CPU).name == "torch"
+
+
+def test_a_backend_that_is_not_in_this_version_says_so() -> None:
+    assert [r.code for r in _dispatch.absent("no such backend")] == ["absent"]
+
+
+def test_a_backend_whose_import_fails_is_absent_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(dict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            if name == "cpu":
+                raise ImportError("libfoo.so is missing")
+            return real[name]
+
+    real = _dispatch.REGISTRY
+    monkeypatch.setattr(_dispatch, "REGISTRY", Broken.fromkeys(real))
+    assert _dispatch.select(request_for(), CPU).name == "torch"
+    (reason,) = _dispatch.absent("cpu")
+    assert "libfoo.so is missing" in reason.text
+
+
+def test_each_new_decision_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        arch_caps,
+        "reasons",
+        lambda request, *, backend, **_: [Reason("mask", "why not")] if backend == "cpu" else [],
+    )
+    with caplog.at_level(logging.INFO, "rocade"):
+        for length in (1, 2, 3):
+            _dispatch.select(request_for(max_kv_len=length), CPU)
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    for part in ("batch_decode", "'torch'", "cpu: why not"):
+        assert part in record.getMessage()
+
+
+def test_a_missing_backend_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unbuilt:
+        name = "cpu"
+
+        def absent(self) -> list[Reason]:
+            return [Reason("absent", "not built")]
+
+    monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [])
+    monkeypatch.setattr(_dispatch, "REGISTRY", {"cpu": Unbuilt(), "torch": _dispatch.REGISTRY["torch"]})
+    assert _dispatch.select(request_for(), CPU).name == "torch"
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "cpu: not built" in record.getMessage()
+
+
+def test_defects_are_judged_by_this_process_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        arch_caps, "reasons", lambda request, **given: asked.append(given.get("toolchain")) or []
+    )
+    monkeypatch.setattr(torch.version, "hip", "7.2.1")
+    monkeypatch.setattr(_device, "toolchain", _device.toolchain.__wrapped__)
+    _dispatch.verdicts(request_for(), "cpu-x86_64", "torch")
+    _dispatch.verdicts(request_for(), "gfx942", "torch", here=False)
+    assert asked == [arch_caps.Toolchain(rocm="7.2.1", aiter=None), None]
+
+
+def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _device.target(CPU) in ("cpu-x86_64", "cpu-generic")
+    assert _device.target(torch.device("meta")) == "meta"
+    assert _dispatch.verdicts(request_for(), "meta")[-1].backend == "torch"
+
+    class Properties:
+        gcnArchName = "gfx942:sramecc+:xnack-"  # noqa: N815 -- torch's name
+        major, minor = 9, 0
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    for version, expected in (("7.0", "gfx942"), (None, "sm_90")):
+        monkeypatch.setattr(torch.version, "hip", version)
+        assert _device.target.__wrapped__(torch.device("cuda", 0)) == expected
+
+
+def test_explain_a_described_call() -> None:
+    told = rocade.explain("batch_decode", q_dtype="bfloat16", num_qo_heads=64, kv_layout="HND")
+    assert told.request.kv_layout is arch_caps.Layout.HND
+    assert told.backend in arch_caps.preference("cpu")
+    assert f"runs on backend {told.backend!r}" in str(told)
+    for op in Op:
+        assert rocade.explain(op.value).request.op is op
+
+
+def test_explain_another_target_without_asking_this_machine() -> None:
+    told = rocade.explain("batch_decode", target="gfx950")
+    assert told.target == "gfx950"
+    assert [v.backend for v in told.verdicts] == list(arch_caps.preference("gfx950"))
+    assert all(r.code != "absent" for v in told.verdicts for r in v.reasons)
+
+
+def test_explain_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [Reason("x", "never")])
+    told = rocade.explain("cascade", num_levels=3)
+    assert told.backend is None
+    assert "is refused by every backend" in str(told)
+    assert "no: never" in str(told)
+
+
+def test_explain_a_planned_wrapper() -> None:
+    batch = Batch([1, 1], [5, 6])
+    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(workspace(), backend="torch")
+    with pytest.raises(rocade.NotPlannedError):
+        rocade.explain(wrapper)
+    wrapper.plan(*batch.pages.table, *SIZES, 4, q_data_type="float32")
+    told = rocade.explain(wrapper)
+    assert (told.backend, told.request.op) == ("torch", Op.BATCH_DECODE)
+
+
+@pytest.mark.parametrize(
+    ("call", "facts", "named"),
+    [
+        ("decode", {}, "call: got 'decode', expected a wrapper, or one of single_prefill"),
+        (3, {}, "call: got 3"),
+        ("batch_decode", {"nonsense": 1}, "nonsense"),
+        ("batch_decode", {"num_qo_heads": 7}, "num_qo_heads"),
+        ("batch_decode", {"kv_layout": "x"}, "kv_layout"),
+        ("batch_decode", {"backend": "fa9"}, "backend"),
+    ],
+)
+def test_explain_names_what_it_cannot_read(call: str, facts: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        rocade.explain(call, **facts)  # type: ignore[arg-type]
