@@ -1,5 +1,6 @@
-// The kernel of `rocade-emulator bench`: steps like those of an attention kernel, on LDS that its waves fill in turns.
-// Its results mean nothing; it is free of races and reads nothing that was not written. Freestanding: no HIP headers.
+// The kernel of `rocade-emulator bench`: steps like those of an attention kernel, on LDS that its waves fill
+// in turns. Its results mean nothing; it is free of races and reads nothing that was not written.
+// Freestanding: no HIP headers.
 typedef __bf16 bf16x4 __attribute__((ext_vector_type(4)));
 typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef short i16x4 __attribute__((ext_vector_type(4)));
@@ -8,7 +9,7 @@ typedef float f32x16 __attribute__((ext_vector_type(16)));
 
 #define DEVICE __attribute__((device))
 
-constexpr int kItems = 256, kChunks = 8;  // work items; 16-byte pieces of a tile that each of them moves
+constexpr int kItems = 256, kChunks = 8; // work items; 16-byte pieces of a tile that each of them moves
 
 DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -31,7 +32,8 @@ DEVICE f32x16 multiply(bf16x8 a, bf16x8 b, f32x16 c) {
 
 DEVICE bf16x8 narrow(const f32x16& x, int first) {
   bf16x8 out;
-  for (int k = 0; k < 8; ++k) out[k] = static_cast<__bf16>(x[first + k]);
+  for (int k = 0; k < 8; ++k)
+    out[k] = static_cast<__bf16>(x[first + k]);
   return out;
 }
 
@@ -42,12 +44,15 @@ extern "C" __attribute__((global)) void bench(const bf16x8* in, float* out, int 
   f32x16 sum = {};
   float largest = -1e30f, total = 0;
   for (int step = 0; step < steps; ++step) {
-    for (int k = 0; k < kChunks; ++k) tile[k * kItems + item] = in[k * kItems + (item + step) % kItems];
+    for (int k = 0; k < kChunks; ++k)
+      tile[k * kItems + item] = in[k * kItems + (item + step) % kItems];
     barrier();
     f32x16 scores = {};
-    for (int k = 0; k < kChunks; ++k) scores = multiply(query, tile[k * kItems + (item ^ 64)], scores);
+    for (int k = 0; k < kChunks; ++k)
+      scores = multiply(query, tile[k * kItems + (item ^ 64)], scores);
     float top = largest;
-    for (int k = 0; k < 16; ++k) top = __builtin_fmaxf(top, scores[k]);
+    for (int k = 0; k < 16; ++k)
+      top = __builtin_fmaxf(top, scores[k]);
     float scale = __builtin_amdgcn_exp2f(largest - top);
     total *= scale;
     for (int k = 0; k < 16; ++k) {
@@ -60,5 +65,6 @@ extern "C" __attribute__((global)) void bench(const bf16x8* in, float* out, int 
       sum = multiply(narrow(scores, k % 2 * 8), tile[k * kItems + (item ^ 128)], sum);
     barrier();
   }
-  for (int k = 0; k < 16; ++k) out[(group * 16 + k) * kItems + item] = sum[k] + total;
+  for (int k = 0; k < 16; ++k)
+    out[(group * 16 + k) * kItems + item] = sum[k] + total;
 }

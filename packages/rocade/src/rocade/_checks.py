@@ -119,12 +119,6 @@ def host_int32(name: str, array: torch.Tensor) -> torch.Tensor:
     return _narrow(name, host) if host.dtype is torch.int64 else host.contiguous()
 
 
-def cover_same_rows(name: str, qo_indptr: Rows, total: int) -> None:
-    """Check that a level covers all query rows."""
-    if qo_indptr.total != total:
-        raise invalid(name, f"{qo_indptr.total} rows", f"{total}, as the other levels have")
-
-
 def nested(levels: tuple[Level, ...], names: tuple[str, ...]) -> None:
     """Check that a level's boundaries are boundaries of the next level too, and that all cover the same rows.
 

@@ -121,7 +121,7 @@ typedef struct rk_run_args {
   const uint8_t* mask_bits;
   int64_t mask_bytes;
   double sm_scale, v_scale, soft_cap; // soft_cap 0: none
-  void* workspace;                    // at least the plan's workspace bytes, 64-byte aligned
+  void* workspace;                    // at least the plan's workspace bytes, 4-byte aligned
   int64_t workspace_bytes;
   int64_t threads;
 } rk_run_args;

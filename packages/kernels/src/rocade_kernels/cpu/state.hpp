@@ -23,8 +23,6 @@ template <class F> RK_INLINE void with_type(int64_t dtype, F f) {
     f(static_cast<Bf16*>(nullptr));
 }
 
-RK_INLINE int64_t size_of(int64_t dtype) { return dtype == RK_FP32 ? 4 : 2; }
-
 // Hands out parts of one thread's scratch memory, 64-byte aligned. With a null base it only counts.
 class Carver {
 public:
