@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 import pytest
 
@@ -76,3 +76,12 @@ def test_the_full_product_has_every_combination_once() -> None:
     assert len({tuple(row.items()) for row in facts}) == len(facts)
     case = next(grid.full(Op.BATCH_PREFILL_PAGED))
     assert isinstance(case, AttentionCase)
+
+
+def test_a_case_is_found_by_its_index_alone() -> None:
+    assert grid.find(Op.CASCADE, 7) == grid.cases(Op.CASCADE)[7]
+    assert grid.find(Op.CASCADE, grid.FULL_FIRST + 5) == list(islice(grid.full(Op.CASCADE), 6))[5]
+    product_size = len(axes.full_product(Op.CASCADE))
+    assert grid.find(Op.CASCADE, grid.FULL_FIRST + product_size) is None
+    assert grid.find(Op.CASCADE, len(grid.cases(Op.CASCADE))) is None
+    assert grid.find(Op.CASCADE, -1) is None

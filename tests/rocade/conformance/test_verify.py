@@ -66,6 +66,9 @@ def test_a_refusal_has_the_tables_words() -> None:
         (["--backend", "cuda"], "'cuda' does not exist"),
         (["--record", "--case", "1"], "whole record"),
         (["--record", "--op", "cascade"], "whole record"),
+        (["--case", "-1"], "no operation asked for has a case -1"),
+        (["--case", "300"], "no operation asked for has a case 300"),
+        (["--op", "merge_state", "--case", "100000000"], "no operation asked for has a case 100000000"),
     ],
 )
 def test_a_wrong_command_is_told(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

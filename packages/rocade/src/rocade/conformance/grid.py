@@ -114,7 +114,21 @@ def cases(op: Op) -> list[Case]:
 
 def full(op: Op) -> Iterator[Case]:
     """The full product of the contract's axes; each case has random values of the other axes beside it."""
-    axes = CORE[op]
-    rng = random.Random(f"rocade full {op.value}")
     for index, facts in enumerate(full_product(op), FULL_FIRST):
-        yield _case(op, index, _fill(dict(facts), axes, {}, rng))
+        yield _full_case(op, index, facts)
+
+
+def find(op: Op, index: int) -> Case | None:
+    """The one case of this index, from CI's cases or the full product; None when there is none."""
+    if index < FULL_FIRST:
+        rows = covering_array(op)
+        return _case(op, index, rows[index]) if 0 <= index < len(rows) else None
+    product = full_product(op)
+    at = index - FULL_FIRST
+    return _full_case(op, index, product[at]) if at < len(product) else None
+
+
+def _full_case(op: Op, index: int, facts: Facts) -> Case:
+    """Seeded by its own index, so that one case is made without those before it."""
+    rng = random.Random(f"rocade full {op.value} {index}")
+    return _case(op, index, _fill(dict(facts), CORE[op], {}, rng))

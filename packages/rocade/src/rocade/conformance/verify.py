@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,6 +123,10 @@ def _problem(options: argparse.Namespace, target: str) -> str:
         why = absent(backend)
         if why:
             return f"backend {backend!r} is absent here: " + "; ".join(reason.text for reason in why)
+    for index in options.case or ():
+        ops = tuple(map(Op, options.op or ALL_OPS))
+        if all(grid.find(op, index) is None for op in ops):
+            return f"no operation asked for has a case {index}"
     if options.record and (options.case or options.op):
         return "--record replaces a backend's whole record; leave out --op and --case"
     if options.record and not (_checkout() / "arch_caps" / "evidence").is_dir():
@@ -148,9 +152,11 @@ def _backends(options: argparse.Namespace, target: str, op: Op) -> list[str]:
 
 
 def _cases(op: Op, options: argparse.Namespace) -> list[Case]:
-    full = options.full or any(index >= grid.FULL_FIRST for index in options.case or ())
-    cases: Iterable[Case] = grid.full(op) if full else grid.cases(op)
-    return [case for case in cases if not options.case or case.index in options.case]
+    """The cases asked for by index, or all of CI's or of the full product."""
+    if options.case:
+        found = (grid.find(op, index) for index in sorted(set(options.case)))
+        return [case for case in found if case is not None]
+    return list(grid.full(op)) if options.full else grid.cases(op)
 
 
 def _verify(op: Op, backend: str, options: argparse.Namespace, target: str) -> Tally:
