@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.emulator.hip_kernels import program
 
 import rocade_emulator as emu
 from rocade_emulator._kernarg import Shape, dispatch_packet, pack
 from rocade_emulator._metadata import Argument, Kernel
+
+torch = pytest.importorskip("torch")
 
 Dims = int | tuple[int, ...]
 
@@ -170,6 +173,66 @@ def test_counters_do_not_depend_on_schedule_or_threads() -> None:
     assert (found.groups, found.waves) == (4, 16)
     assert found.bytes_written == 64 * 64 * 4
     assert found.instructions == sum(found.by_unit.values())
+
+
+def elsewhere(content: NDArray[Any], shift: int) -> NDArray[Any]:
+    """A copy in memory of its own, `shift` bytes behind a multiple of 256: what an allocator may give."""
+    room = bytearray(content.nbytes + 512)
+    start = -ctypes.addressof(ctypes.c_char.from_buffer(room)) % 256 + shift
+    array = np.frombuffer(room, content.dtype, content.size, start).reshape(content.shape)
+    array[...] = content
+    assert array.ctypes.data % 256 == shift
+    return array
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3, *range(4, 64, 8), 60, 128, 252])
+def test_counters_and_findings_do_not_depend_on_where_the_host_puts_memory(shift: int) -> None:
+    x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    numbers = np.arange(100, dtype=np.int32)
+    flags = np.zeros(3, np.uint32)
+
+    def runs(shift: int) -> list[emu.Counters]:
+        out, picked = elsewhere(np.zeros_like(x), shift), elsewhere(np.zeros_like(numbers), shift)
+        order = elsewhere(flags, shift)
+        results = [
+            emu.launch(program("gfx942"), "transpose", 4, 256, [elsewhere(x, shift), out, 64]),
+            emu.launch(program("gfx942"), "scratch", 2, 64, [elsewhere(numbers, shift), picked, 100]),
+            emu.launch(program("gfx942"), "relay", 3, 64, [elsewhere(flags, shift), order]),
+            # Rows with holes between them, and reads out of bounds.
+            emu.launch(
+                program("gfx942"), "copy_rows", 64, 64, [elsewhere(x, shift)[:, :50], out[:, :50], 50, 64, 1]
+            ),
+        ]
+        assert [len(result.errors) for result in results] == [0, 0, 0, 2]
+        assert order.tolist() == [1, 2, 4]
+        return [result.counters for result in results]
+
+    assert runs(shift) == runs(0)
+
+
+def test_a_view_keeps_its_distance_from_the_start_of_its_allocation() -> None:
+    """A GPU's allocator aligns allocations, not what a program cuts out of them."""
+    out = np.zeros(256, np.float32)
+    for make in (np.zeros, lambda *a: torch.from_numpy(np.zeros(*a))):
+        whole = make(512, np.float32)
+        views = [whole[k : k + 256] for k in (0, 4, 32)]
+        lines = [
+            emu.launch(program("gfx942"), "block_sum", 1, 256, [view, out]).check().counters.cache_lines
+            for view in views
+        ]
+        assert lines[0] == lines[2]
+        assert lines[1] == lines[0] + 4, "each of the four waves crosses into one more line"
+
+
+def test_misaligned_accesses_are_those_of_the_kernel() -> None:
+    """Crooked memory of the host is no fault; a crooked view of an allocation, or kernel arithmetic, is."""
+    room, out = np.zeros(1028, np.uint8), np.zeros(4, np.float32)
+    view = room[2:1026].view(np.float32)
+    found = emu.launch(program("gfx942"), "block_sum", 1, 256, [view, out])
+    assert {(fault.check, fault.detail) for fault in found.errors} == {
+        ("alignment", "misaligned global access")
+    }
+    assert emu.launch(program("gfx942"), "block_sum", 1, 256, [elsewhere(view, 2), out]).ok
 
 
 def test_checks_can_be_switched_off() -> None:

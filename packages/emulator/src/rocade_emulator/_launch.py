@@ -63,7 +63,7 @@ class _Memory:
         view = (ctypes.c_char * len(page)).from_buffer(page)
         self.kept += [page, view]
         address = ctypes.addressof(view)
-        self.ranges.append(_range(View(address, address, len(content), False), False))
+        self.ranges.append(_range(View(address, address, len(content), False, origin=address), False))
         return address
 
 
@@ -191,6 +191,7 @@ def _range(view: View, undefined: bool) -> _native.RangeStruct:
     )
     found.sizes[: len(view.sizes)] = view.sizes
     found.strides[: len(view.strides)] = view.strides
+    found.origin = view.origin
     return found
 
 
@@ -212,7 +213,8 @@ def _merged(buffers: Iterable[Buffer]) -> list[_native.RangeStruct]:
 def _memory(program: Program, packed: Block) -> _Memory:
     memory = _Memory(_merged(packed.buffers))
     for piece in program.image.pieces():
-        memory.ranges.append(_range(View(piece.address, piece.address, piece.size, piece.writable), False))
+        view = View(piece.address, piece.address, piece.size, piece.writable, origin=program.image.base)
+        memory.ranges.append(_range(view, False))
     return memory
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocade_emulator import _build
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MAX_DIMS = 8
 ERROR_BYTES = 1 << 16
 TEXT_BYTES = 256
@@ -27,6 +27,7 @@ class RangeStruct(ctypes.Structure):
         ("dims", c_uint32),
         ("sizes", c_uint64 * MAX_DIMS),
         ("strides", c_uint64 * MAX_DIMS),
+        ("origin", c_uint64),
     )
 
 

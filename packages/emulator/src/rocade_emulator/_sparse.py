@@ -60,7 +60,8 @@ class SparseBuffer:
         """
         import numpy
 
-        return numpy.ndarray(shape, dtype, buffer=self._memory, offset=offset, strides=strides)
+        whole = numpy.frombuffer(self._memory, numpy.uint8)  # the owner of the view, see _views.py
+        return numpy.ndarray(shape, dtype, buffer=whole, offset=offset, strides=strides)
 
     def torch(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MAX_DIMS = 8
@@ -24,6 +24,7 @@ class View:
     element: int = 0
     sizes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
+    origin: int = 0  # address of the first byte of the allocation that it is part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +47,28 @@ def view_of(value: Any) -> View:  # noqa: ANN401  any array library's type
     """
     if isinstance(value, ReadOnly):
         view = view_of(value.tensor)
-        return View(view.address, view.start, view.size, False, view.element, view.sizes, view.strides)
+        return replace(view, writable=False)
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise ValueError(f"a tensor on {value.device} was given; the emulator works on CPU tensors")
         item = value.element_size()
         strides = tuple(stride * item for stride in value.stride())
-        return _view(value.data_ptr(), tuple(value.shape), strides, item, True)
+        view = _view(value.data_ptr(), tuple(value.shape), strides, item, True)
+        return replace(view, origin=value.untyped_storage().data_ptr())
     interface = value.__array_interface__
     address, read_only = interface["data"]
     item = int(interface["typestr"].lstrip("<>|=")[1:])
     shape = tuple(interface["shape"])
     strides = interface.get("strides") or _dense_strides(shape, item)
-    return _view(address, shape, tuple(strides), item, not read_only)
+    view = _view(address, shape, tuple(strides), item, not read_only)
+    return replace(view, origin=_origin(value, view.start))
+
+
+def _origin(array: Any, start: int) -> int:  # noqa: ANN401  any array library's type
+    """Where the array that owns the memory begins; arrays over foreign memory count as their own owners."""
+    while hasattr(base := getattr(array, "base", None), "__array_interface__"):
+        array = base
+    return min(start, int(array.__array_interface__["data"][0]))
 
 
 def _dense_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

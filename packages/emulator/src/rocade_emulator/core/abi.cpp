@@ -140,6 +140,7 @@ int emu_launch_add_range(emu_launch* l, const emu_range* r) {
   range.begin = r->address;
   range.end = r->address + r->bytes;
   range.writable = r->writable;
+  range.origin = r->origin ? r->origin : r->address;
   range.element = r->dims ? r->element : 0;
   range.sizes.assign(r->sizes, r->sizes + r->dims);
   range.strides.assign(r->strides, r->strides + r->dims);

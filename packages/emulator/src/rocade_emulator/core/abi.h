@@ -12,7 +12,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define EMU_ABI_VERSION 1
+#define EMU_ABI_VERSION 2
 
 enum { EMU_GFX942 = 0, EMU_GFX950 = 1 };
 
@@ -45,6 +45,8 @@ typedef struct emu_range {
   uint32_t element,
       dims; /* strided view: element size in bytes and dims by falling stride; 0 dims = all bytes */
   uint64_t sizes[8], strides[8];
+  uint64_t origin; /* start of the allocation that it is part of, 0: of its own. Taken as aligned like a
+                      GPU's, whatever its address here is */
 } emu_range;
 
 typedef struct emu_config {

@@ -68,17 +68,17 @@ u32 group_clocks(const u32* addresses, u64 lanes, const Slots& s) {
 
 } // namespace
 
-void count_lds(Wave& w, const u32* addresses, u32 bytes) {
+void count_lds(Wave& w, const u32* addresses, u64 lanes, u32 bytes) {
   Group& g = *w.group;
   LdsModel m = model_of(w.program->target);
   u32 per_clock = bytes == 16 ? m.wide_bytes : 128;
   int lanes_a_clock = static_cast<int>(std::max(1u, per_clock / std::max(bytes, kBankBytes)));
   lanes_a_clock = std::min(lanes_a_clock, kLanes);
   u32 banks = bytes == 16 ? m.banks : 32;
-  const Slots slots = slots_of(addresses, w.exec(), bytes, banks);
+  const Slots slots = slots_of(addresses, lanes, bytes, banks);
   u64 group = lanes_a_clock == kLanes ? ~u64{0} : (u64{1} << lanes_a_clock) - 1;
   for (int l = 0; l < kLanes; l += lanes_a_clock) {
-    u32 clocks = group_clocks(addresses, w.exec() & group << l, slots);
+    u32 clocks = group_clocks(addresses, lanes & group << l, slots);
     g.lds_cycles += clocks;
     g.lds_ideal_cycles += clocks ? 1 : 0;
   }
@@ -112,6 +112,17 @@ void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool writ
   g.cache_lines += distinct_lines(addresses, lanes, bytes);
   g.cache_lines_ideal += (moved + kLineBytes - 1) / kLineBytes;
   (write ? g.bytes_written : g.bytes_read) += moved;
+}
+
+void count_scratch(Wave& w, const u32* offsets, u64 lanes, u32 bytes, bool write) {
+  u64 placed[kLanes];
+  for (u32 k = 0; k < bytes; k += 4) {
+    for (u64 m = lanes; m; m &= m - 1) {
+      u32 l = static_cast<u32>(std::countr_zero(m)), offset = offsets[l] + k;
+      placed[l] = u64{offset / 4} * kLanes * 4 + l * 4 + offset % 4;
+    }
+    count_global(w, placed, lanes, std::min(bytes, 4u), write);
+  }
 }
 
 void Counters::add(const Counters& o) {

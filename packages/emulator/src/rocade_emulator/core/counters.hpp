@@ -5,9 +5,12 @@
 
 namespace emu {
 
-// LDS: `addresses` of the active lanes, `bytes` each.
-void count_lds(Wave& w, const u32* addresses, u32 bytes);
-// Global: distinct cache lines touched by one instruction.
+// LDS: `addresses` of these lanes, `bytes` each.
+void count_lds(Wave& w, const u32* addresses, u64 lanes, u32 bytes);
+// Private memory: `offsets` into the bytes of each lane. Dwords of the lanes lie side by side, as the
+// hardware swizzles them.
+void count_scratch(Wave& w, const u32* offsets, u64 lanes, u32 bytes, bool write);
+// Global: distinct cache lines touched by one instruction, of placed addresses (memory.hpp).
 void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool write);
 
 } // namespace emu

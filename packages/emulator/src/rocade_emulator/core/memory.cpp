@@ -56,10 +56,24 @@ bool Range::mark(u64 address, u32 bytes, bool write) {
   return mark_bytes(defined, address - begin, bytes, write);
 }
 
+// Allocations lie so far apart that none of them shares a cache line with another, in the order of their
+// arrival: the host's addresses have no part in it.
 void Memory::add(Range range) {
+  constexpr int kApart = 47; // bits of a user address of the host
+  u64 place = placed_.try_emplace(range.origin, u64{placed_.size() + 1} << kApart).first->second;
+  range.shift = place - range.origin;
   auto at = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
                              [](u64 begin, const Range& r) { return begin < r.begin; });
   ranges_.insert(at, std::move(range));
+}
+
+const Range* Memory::around(u64 address, u32 bytes, u32 hint) const {
+  if (hint < ranges_.size() && ranges_[hint].spans(address, bytes))
+    return &ranges_[hint];
+  for (const Range& r : ranges_)
+    if (r.spans(address, bytes))
+      return &r;
+  return nullptr;
 }
 
 Range* Memory::find(u64 address, u32 bytes, u32& hint) {

@@ -1,7 +1,9 @@
 // Device memory: registered ranges of host memory at their own addresses. A range may be a strided view,
-// whose holes are out of bounds, and may start out undefined.
+// whose holes are out of bounds, and may start out undefined. A kernel sees host addresses; what depends on
+// how memory is aligned goes by placed addresses, where each allocation begins as aligned as on a GPU.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "types.hpp"
@@ -13,6 +15,8 @@ bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write);
 
 struct Range {
   u64 begin = 0, end = 0; // host addresses of the outermost bytes
+  u64 origin = 0;         // host address of its allocation
+  u64 shift = 0;          // from a host address to a placed one; set by Memory::add
   bool readable = true, writable = true;
   // View: element size and up to 8 dimensions by falling stride, in bytes; empty means every byte counts.
   u32 element = 0;
@@ -33,16 +37,14 @@ public:
   void add(Range range);
   // The range that holds [address, address + bytes), or nullptr. `hint` remembers the last hit of the caller.
   Range* find(u64 address, u32 bytes, u32& hint);
-  // Whether the range that was hit last holds all of these bytes, without holes and defined.
-  bool holds(u64 address, u64 bytes, bool write, u32 hint) const {
-    if (hint >= ranges_.size())
-      return false;
-    const Range& r = ranges_[hint];
-    return r.spans(address, bytes) && r.element == 0 && r.defined.empty() && (r.writable || !write);
-  }
+  // The range that was hit last, or nullptr.
+  const Range* last(u32 hint) const { return hint < ranges_.size() ? &ranges_[hint] : nullptr; }
+  // The range whose hull holds these bytes, holes included, or nullptr.
+  const Range* around(u64 address, u32 bytes, u32 hint) const;
 
 private:
   std::vector<Range> ranges_; // by address, disjoint hulls not required
+  std::map<u64, u64> placed_; // placed address of each allocation, by its origin
 };
 
 } // namespace emu

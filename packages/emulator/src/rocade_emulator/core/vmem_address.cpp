@@ -60,6 +60,12 @@ bool mark_scratch(Wave& w, u64 address, u32 bytes, bool write) {
   return mark_bytes(defined, first, bytes, write);
 }
 
+// Whether it is private memory of the wave; its lanes' bytes lie one after the other.
+bool in_scratch(const Wave& w, u64 address, u32 bytes) {
+  u64 all = u64{w.scratch_bytes} * kLanes, offset = address - reinterpret_cast<u64>(w.scratch);
+  return w.scratch && offset < all && bytes <= all - offset;
+}
+
 bool is_flat(const Inst& i) { return i.info->format == Format::Flat && i.info->opcode < kSegment; }
 
 } // namespace
@@ -95,26 +101,32 @@ template Addresses addresses_of<Space::Scratch>(const Wave&, const Inst&, u32);
 template Addresses addresses_of<Space::Buffer>(const Wave&, const Inst&, u32);
 
 bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write) {
+  const Range* range = w.group->launch->memory->last(w.range_hint);
+  if (!range || range->element || !range->defined.empty() || (write && !range->writable))
+    return false;
   u64 lanes = a.lanes & ~a.clamped, low = ~u64{0}, high = 0, bits = 0;
   for (u64 m = lanes; m; m &= m - 1) {
     u64 at = a.at[std::countr_zero(m)];
     low = std::min(low, at);
     high = std::max(high, at);
-    bits |= at;
+    bits |= at + range->shift;
   }
   if (!lanes || bits % std::min(bytes, 4u))
     return false;
   if (high - low >= u64{1} << 48)
     return false; // so that the sum below does not wrap
-  return w.group->launch->memory->holds(low, high - low + bytes, write, w.range_hint);
+  return range->spans(low, high - low + bytes);
 }
 
 u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool write) {
   if (address >> 32 == kSharedAperture && is_flat(i))
     return touch_lds(w, i, lane, static_cast<u32>(address), bytes, write ? Access::Write : Access::Read);
   Launch& launch = *w.group->launch;
-  u64 scratch = reinterpret_cast<u64>(w.scratch), lanes_bytes = u64{w.scratch_bytes} * kLanes;
-  if (w.scratch && address - scratch < lanes_bytes && bytes <= lanes_bytes - (address - scratch)) {
+  if (in_scratch(w, address, bytes)) {
+    u64 scratch = reinterpret_cast<u64>(w.scratch);
+    if (launch.checks(kCheckAlignment) && (address - scratch) % w.scratch_bytes % std::min(bytes, 4u))
+      launch.report(w, i, kCheckAlignment, Severity::Error, lane, address - scratch,
+                    "misaligned access to private memory");
     if (!mark_scratch(w, address, bytes, write))
       launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address - scratch,
                     "read of private memory that was never written");
@@ -127,12 +139,41 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
     launch.report(w, i, kCheckBounds, Severity::Error, lane, address, what);
     return nullptr;
   }
-  if (launch.checks(kCheckAlignment) && address % std::min(bytes, 4u))
+  if (launch.checks(kCheckAlignment) && (address + range->shift) % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned global access");
   if (!range->defined.empty() && !range->mark(address, bytes, write) && launch.checks(kCheckUninitialised))
     launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address,
                   "read of memory that was never written");
   return reinterpret_cast<u8*>(address);
+}
+
+void count_memory(Wave& w, const Addresses& a, u32 bytes, bool plain, bool write) {
+  const Memory& memory = *w.group->launch->memory;
+  u64 placed[kLanes], global = 0, scratch = 0, shared = 0;
+  u32 offsets[kLanes];
+  u64 lanes = a.lanes & ~a.clamped;
+  if (plain) {
+    u64 shift = memory.last(w.range_hint)->shift;
+    for (int l = 0; l < kLanes; ++l)
+      placed[l] = a.at[l] + shift;
+    return count_global(w, placed, lanes, bytes, write);
+  }
+  for (u64 m = lanes; m; m &= m - 1) {
+    int l = std::countr_zero(m);
+    if (in_scratch(w, a.at[l], bytes)) {
+      scratch |= u64{1} << l;
+      offsets[l] = static_cast<u32>((a.at[l] - reinterpret_cast<u64>(w.scratch)) % w.scratch_bytes);
+    } else if (a.at[l] >> 32 == kSharedAperture) {
+      shared |= u64{1} << l;
+      offsets[l] = static_cast<u32>(a.at[l]);
+    } else if (const Range* range = memory.around(a.at[l], bytes, w.range_hint)) {
+      global |= u64{1} << l;
+      placed[l] = a.at[l] + range->shift;
+    }
+  }
+  count_global(w, placed, global, bytes, write);
+  count_scratch(w, offsets, scratch, bytes, write);
+  count_lds(w, offsets, shared, bytes);
 }
 
 void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed) {
@@ -155,7 +196,7 @@ void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_
     if (is_signed && data[bytes - 1] & 0x80)
       std::memset(data + bytes, 0xff, 4 - bytes);
   }
-  count_global(w, a.at, a.lanes & ~a.clamped, bytes, false);
+  count_memory(w, a, bytes, plain, false);
   issue_vm(w, {.pc = w.pc, .to_lds = true, .lds_slot = slot});
 }
 

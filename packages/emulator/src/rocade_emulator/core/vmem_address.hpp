@@ -26,6 +26,9 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
 // checked, so that they can go to their addresses without touch_memory.
 bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write);
 
+// Count an access. `plain`: what plain_access said. Lanes out of bounds are reported, not counted.
+void count_memory(Wave& w, const Addresses& a, u32 bytes, bool plain, bool write);
+
 // A load whose data goes to LDS at M0 + offset + lane * bytes when vmcnt retires it. Bytes and halves fill a
 // dword.
 void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed);

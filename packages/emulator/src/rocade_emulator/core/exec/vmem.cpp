@@ -2,6 +2,7 @@
 // address is formed is the only difference; it comes from address_of (vmem_address.hpp).
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include "control.hpp"
 #include "counters.hpp"
@@ -34,7 +35,7 @@ template <Space kSpace, u32 kBytes, Fill kFill> void run_load(Wave& w, const Ins
                                         : touch_memory(w, i, l, a.at[l], kBytes, false);
     load_lane(w, i.dst.index, l, from ? from : kZero, kBytes, kFill);
   }
-  count_global(w, a.at, a.lanes & ~a.clamped, kBytes, false);
+  count_memory(w, a, kBytes, plain, false);
   issue_memory<kSpace>(w, {.pc = w.pc, .first = i.dst.index, .count = i.dst.count});
 }
 
@@ -47,15 +48,31 @@ template <Space kSpace, u32 kBytes, u32 kShift> void run_store(Wave& w, const In
     if (to)
       store_lane(w, i.src[1].index, l, to, kBytes, kShift);
   }
-  count_global(w, a.at, a.lanes & ~a.clamped, kBytes, true);
+  count_memory(w, a, kBytes, plain, true);
   issue_memory<kSpace>(w, {.pc = w.pc});
 }
 
 template <std::size_t kBytes> using Bits = std::conditional_t<kBytes == 8, u64, u32>;
 
-// Atomic on host memory, since workgroups run on several threads.
+// Where the kernel's own arithmetic goes astray, as opposed to the host's allocator.
+bool misaligned(const Wave& w, u64 address, u32 bytes) {
+  const Range* range = w.group->launch->memory->around(address, bytes, w.range_hint);
+  return range && (address + range->shift) % bytes;
+}
+
+// Atomic on host memory, since workgroups run on several threads. Where the host put a tensor on a crooked
+// address, all of its atomics go through a lock instead.
 template <class T, class F> T exchange(u8* at, F&& next) {
   using B = Bits<sizeof(T)>;
+  if (reinterpret_cast<u64>(at) % sizeof(T)) {
+    static std::mutex lock;
+    std::lock_guard hold(lock);
+    T old;
+    std::memcpy(&old, at, sizeof(T));
+    T now = next(old);
+    std::memcpy(at, &now, sizeof(T));
+    return old;
+  }
   std::atomic_ref<B> cell(*reinterpret_cast<B*>(at));
   B old = cell.load();
   while (!cell.compare_exchange_weak(old, std::bit_cast<B>(next(std::bit_cast<T>(old))))) {
@@ -73,13 +90,13 @@ template <Space kSpace, class T, class F> void run_amo_with(Wave& w, const Inst&
     u8* at = touch_memory(w, i, l, a.at[l], sizeof(T), true);
     if (!at)
       continue;
-    if (a.at[l] % sizeof(T))
+    if (misaligned(w, a.at[l], sizeof(T)))
       fail(w, i, "misaligned atomic");
     T old = exchange<T>(at, [&](T value) { return next(value, l); });
     if (returns)
       load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
   }
-  count_global(w, a.at, a.lanes & ~a.clamped, sizeof(T), true);
+  count_memory(w, a, sizeof(T), false, true);
   issue_memory<kSpace>(
       w, {.pc = w.pc, .first = i.dst.index, .count = static_cast<u8>(returns ? i.dst.count : 0)});
 }
