@@ -35,9 +35,9 @@ def test_every_command_exists_and_explains_its_options(
 
 def test_unknown_word_is_an_error_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
-        cli.main(["bench", "gpu"])
+        cli.main(["bench", "tpu"])
     assert done.value.code == 2
-    assert "bench gpu" in capsys.readouterr().err
+    assert "bench tpu" in capsys.readouterr().err
 
 
 def test_no_word_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

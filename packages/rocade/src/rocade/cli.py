@@ -14,6 +14,7 @@ COMMANDS = {
     ("verify",): ("rocade.conformance.verify", "run the conformance grid against the fp64 oracle"),
     ("demo",): ("rocade.demo", "answer a batch of questions that share a long prompt with a real model"),
     ("bench", "cpu"): ("rocade.bench.cpu", "time the CPU backend beside PyTorch"),
+    ("bench", "gpu"): ("rocade.bench.gpu", "time a GPU backend beside FlashInfer"),
 }
 
 

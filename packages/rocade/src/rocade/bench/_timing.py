@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 MIN_ROUNDS = 5
 MAX_ROUNDS = 60
 
+Call = Callable[[int], object]
+Timer = Callable[[Call, int], float]  # seconds of one call on the buffers of one turn
+
 
 @dataclass(slots=True)
 class Samples:
@@ -38,7 +41,7 @@ class Samples:
         return min(names, key=self.median)
 
 
-def once(call: Callable[[int], object], turn: int) -> float:
+def once(call: Call, turn: int) -> float:
     """Seconds of one call on the buffers of this turn."""
     start = time.perf_counter()
     call(turn)
@@ -46,18 +49,19 @@ def once(call: Callable[[int], object], turn: int) -> float:
 
 
 def compete(
-    calls: Mapping[str, Callable[[int], object]],
+    calls: Mapping[str, Call],
     *,
     budget_s: float = 4.0,
     min_rounds: int = MIN_ROUNDS,
     sparing: Sequence[str] = (),
+    timer: Timer = once,
 ) -> Samples:
     """Time all contenders round by round for about `budget_s` seconds, after one warm-up call each.
 
     A call gets its turn number and picks its buffers from it. Contenders named in `sparing` are slow ones:
-    they sit out once they have used up half of the budget.
+    they sit out once they have used up half of the budget. `timer` says what a call's seconds are.
     """
-    spent = {name: once(call, 0) for name, call in calls.items()}
+    spent = {name: timer(call, 0) for name, call in calls.items()}
     round_s = sum(t for name, t in spent.items() if name not in sparing)
     count = max(min_rounds, min(MAX_ROUNDS, int(budget_s / max(round_s, 1e-6))))
     samples = Samples()
@@ -68,7 +72,7 @@ def compete(
         for name in order:
             if name in sparing and turn > 1 and used[name] > budget_s / 2:
                 continue
-            row[name] = once(calls[name], turn)
+            row[name] = timer(calls[name], turn)
             used[name] += row[name]
         samples.rounds.append(row)
     return samples
