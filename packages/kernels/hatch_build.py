@@ -13,7 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from rocade_kernels import _build, _settings  # noqa: E402
+from rocade_kernels import _cpu_build, _settings  # noqa: E402
 
 
 class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -31,17 +31,17 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         """Build the library; a source distribution never comes here."""
         if self.target_name != "wheel":
             return
-        compiler = _build.build(_build.SHIPPED)
-        self.app.display_info(f"built {_build.SHIPPED.name} with {compiler}")
+        compiler = _cpu_build.build(_cpu_build.SHIPPED)
+        self.app.display_info(f"built {_cpu_build.SHIPPED.name} with {compiler}")
         build_data["artifacts"].append("src/rocade_kernels/lib/*.so")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag(compiler)}"
 
 
-def _platform_tag(compiler: _build.Compiler) -> str:
+def _platform_tag(compiler: _cpu_build.Compiler) -> str:
     """Manylinux when the compiler was told an old C library, this machine only otherwise."""
     machine = platform.machine().lower()
-    if _build.ZIG_TARGET in compiler.command:
-        _, _, libc = _build.ZIG_TARGET.rpartition("gnu.")
+    if _cpu_build.ZIG_TARGET in compiler.command:
+        _, _, libc = _cpu_build.ZIG_TARGET.rpartition("gnu.")
         return f"manylinux_{libc.replace('.', '_')}_{machine}"
     return f"linux_{machine}"

@@ -8,15 +8,19 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from arch_caps import DEFECTS, ROWS, TARGETS, Evidence, EvidenceKind, Op, Status, export
+from arch_caps import DEFECTS, ROWS, TARGETS, DType, Evidence, EvidenceKind, Kernel, Op, Status, export
 from arch_caps._evidence import OpRecord
+from arch_caps._predicate import OneOf
 from arch_caps._row import Row
 from arch_caps._settings import SETTINGS
 from arch_caps.export import Claim, Claims
 from arch_caps.export._claims import best_claims, state, weakest
+from rocade_kernels._instances import INSTANCES
+from rocade_kernels.instances import Instance
 
 CPU = "cpu-x86_64"
 KEY = (Op.CASCADE, "cpu", CPU)
@@ -166,21 +170,48 @@ def test_the_header_compiles_and_holds_the_facts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def instances(rows: list[Row]) -> list[tuple[str, str, str]]:
-    scope: dict[str, list[tuple[str, str, str]]] = {}
+def instances(rows: list[Row]) -> list[Instance]:
+    scope: dict[str, list[Instance]] = {}
     exec(export.instance_list(rows), scope)
     return list(scope["INSTANCES"])
 
 
+def with_kernels(op: Op, status: Status, *kernels: Kernel) -> Row:
+    return replace(ROWS[op, "hip"], status=status, kernels=kernels)
+
+
 def test_planned_rows_build_nothing() -> None:
-    assert instances([row for row in ROWS.values() if row.backend == "hip"]) == []
+    assert instances([with_kernels(Op.MERGE_STATE, Status.PLANNED, Kernel(name="merge"))]) == []
 
 
-def test_a_built_row_lists_its_targets_and_dtypes() -> None:
-    row = replace(ROWS[Op.MERGE_STATE, "hip"], status=Status.BUILT)
-    found = instances([row])
-    assert ("merge_state", "gfx942", "bf16") in found
-    assert len(found) == 4 * 3
+def test_a_built_row_lists_each_choice_of_its_kernels_for_its_targets() -> None:
+    kernel = Kernel(
+        name="merge", dtypes=(DType.FP16, DType.BF16), head_dims=(64, 128), variants=("", "general")
+    )
+    found = instances([with_kernels(Op.MERGE_STATE, Status.BUILT, kernel)])
+    assert Instance("merge", "gfx942", "bf16", 128, "general") in found
+    assert len(found) == len(set(found)) == 4 * 2 * 2 * 2
+    one = replace(with_kernels(Op.MERGE_STATE, Status.BUILT, kernel), targets=OneOf("gfx950"))
+    assert {instance.target for instance in instances([one])} == {"gfx950"}
+
+
+def test_a_kernel_that_two_rows_need_is_built_once() -> None:
+    kernel = Kernel(name="merge")
+    rows = [with_kernels(op, Status.BUILT, kernel) for op in (Op.MERGE_STATE, Op.MERGE_STATE_IN_PLACE)]
+    assert instances(rows) == instances(rows[:1])
+    assert instances(rows)[0].name == "merge-d0-gfx942"
+
+
+def test_the_committed_list_equals_the_rows() -> None:
+    assert list(INSTANCES) == instances([row for row in ROWS.values() if row.backend == "hip"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": "Merge States"}, {"variants": ()}, {"head_dims": (-8,)}, {"variants": ("a-b",)}]
+)
+def test_a_kernel_that_cannot_be_built_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="kernel"):
+        Kernel(**{"name": "merge", **wrong})
 
 
 def test_settings_page() -> None:

@@ -13,6 +13,7 @@ CONSTRUCTORS = {
     "Defect",
     "Fact",
     "Has",
+    "Kernel",
     "Matrix",
     "Need",
     "OneOf",

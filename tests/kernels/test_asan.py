@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocade_kernels import _build
+from rocade_kernels import _cpu_build
 
 FUZZ = Path(__file__).parent / "fuzz.cpp"
 SANITIZE = (
@@ -31,14 +31,20 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if gxx is None:
         pytest.skip("needs g++")
     work = tmp_path_factory.mktemp("asan")
-    flags = [*_build.FLAGS, *SANITIZE, '-DRK_SOURCE_HASH="fuzz"', "-DRK_HAVE_X86", f"-I{_build.SOURCES}"]
+    flags = [
+        *_cpu_build.FLAGS,
+        *SANITIZE,
+        '-DRK_SOURCE_HASH="fuzz"',
+        "-DRK_HAVE_X86",
+        f"-I{_cpu_build.SOURCES}",
+    ]
 
-    def compile_one(step: _build.Step) -> str:
-        source, out = _build.SOURCES / step.source, str(work / step.object_name)
+    def compile_one(step: _cpu_build.Step) -> str:
+        source, out = _cpu_build.SOURCES / step.source, str(work / step.object_name)
         subprocess.run([gxx, *flags, *step.flags, "-c", str(source), "-o", out], check=True)
         return out
 
-    steps = [*_build.steps(_build.SOURCES), _build.Step(str(FUZZ), "fuzz.o")]
+    steps = [*_cpu_build.steps(_cpu_build.SOURCES), _cpu_build.Step(str(FUZZ), "fuzz.o")]
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compile_one, steps))
     target = work / "fuzz"

@@ -5,6 +5,7 @@ Standard library only: reading the table needs neither torch nor a GPU, and impo
 
 from arch_caps._defects import Defect
 from arch_caps._evidence import Evidence, evidence_dir, is_fresh, read_evidence, write_evidence
+from arch_caps._kernel import Kernel
 from arch_caps._preference import preference
 from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, reasons
 from arch_caps._request import Request
@@ -34,6 +35,7 @@ __all__ = [
     "Evidence",
     "EvidenceKind",
     "Feature",
+    "Kernel",
     "KnownBadWarning",
     "Layout",
     "Level",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, fields
 
+from arch_caps._kernel import Kernel
 from arch_caps._predicate import PREDICATES, Predicate
 from arch_caps._target import Feature
 from arch_caps._types import Op, Status
@@ -68,6 +69,7 @@ class Row:
     partial_state: bool  # merges a caller's (out, lse) into the result in the same run
     source: str  # where the limits come from
     native: tuple[str, ...] = ()  # files and directories of the checkout that hold its native sources
+    kernels: tuple[Kernel, ...] = ()  # GPU kernels to compile ahead of time for `targets`
     needs: tuple[Need, ...] = ()
     note: str = ""  # one plain sentence for the matrix
 

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable
 
-from arch_caps._predicate import Predicate
+from arch_caps._kernel import Kernel
 from arch_caps._row import Row
 from arch_caps._table import TARGETS
-from arch_caps._types import DType, Status
+from arch_caps._types import Status
 
-PROLOGUE = '''\
-from typing import NamedTuple
+PROLOGUE = """\
+from rocade_kernels.instances import Instance
 
-
-class Instance(NamedTuple):
-    """One kernel to compile: operation, target and storage type."""
-
-    op: str
-    target: str
-    dtype: str
-
-
-'''
+"""
 
 
 def instance_list(rows: Iterable[Row]) -> str:
     """The module's text, below its docstring."""
-    lines = [f"    {line},\n" for line in _instances(rows)]
-    body = "INSTANCES: tuple[Instance, ...] = (" + ("\n" + "".join(lines) if lines else "") + ")\n"
-    return PROLOGUE + body
+    found = {
+        line: None
+        for row in rows
+        if row.status is Status.BUILT
+        for target in TARGETS
+        if row.targets.holds(target, None)
+        for kernel in row.kernels
+        for line in _instances(kernel, target)
+    }
+    body = "\n" + "".join(f"    {line},\n" for line in sorted(found)) if found else ""
+    return f"{PROLOGUE}INSTANCES: tuple[Instance, ...] = ({body})\n"
 
 
-def _instances(rows: Iterable[Row]) -> Iterator[str]:
-    for row in rows:
-        if row.status is Status.BUILT and not row.op.is_attention:
-            for target in _accepted(row.targets, TARGETS):
-                for dtype in _accepted(row.accepts.q_dtype, DType):
-                    yield f'Instance("{row.op}", "{target}", "{dtype}")'
-
-
-def _accepted(predicate: Predicate, values: Iterable[str]) -> list[str]:
-    return [value for value in values if predicate.holds(value, None)]
+def _instances(kernel: Kernel, target: str) -> Iterable[str]:
+    for dtype, dim, variant in itertools.product(kernel.dtypes or ("",), kernel.head_dims, kernel.variants):
+        yield f'Instance("{kernel.name}", "{target}", "{dtype}", {dim}, "{variant}")'

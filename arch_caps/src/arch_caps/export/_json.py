@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from arch_caps._defects import Defect
+from arch_caps._kernel import Kernel
 from arch_caps._row import Accepts, Row
 from arch_caps._table import DEFECTS, ROWS, TARGETS
 from arch_caps._target import Fact, Matrix, Sku, Target
@@ -32,6 +33,7 @@ def _row(entry: Row, claims: Claims) -> dict[str, Any]:
         "entry": entry.entry,
         "targets": str(entry.targets),
         "accepts": {field.name: str(getattr(entry.accepts, field.name)) for field in fields(Accepts)},
+        "kernels": [_plain(kernel) for kernel in entry.kernels],
         "lse": entry.lse,
         "partial_state": entry.partial_state,
         "source": entry.source,
@@ -70,5 +72,5 @@ def _target(target: Target) -> dict[str, Any]:
     }
 
 
-def _plain(item: Sku | Matrix) -> dict[str, Any]:
+def _plain(item: Sku | Matrix | Kernel) -> dict[str, Any]:
     return {field.name: getattr(item, field.name) for field in fields(item)}

@@ -7,7 +7,8 @@ import functools
 from ctypes import c_char_p, c_int32, c_int64, c_void_p
 from pathlib import Path
 
-from rocade_kernels import _abi, _build
+from rocade_kernels import _abi, _cpu_build
+from rocade_kernels._cache import BuildError
 
 ABI_VERSION = 2
 
@@ -50,34 +51,34 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def _shipped() -> ctypes.CDLL | None:
-    if not _build.SHIPPED.exists():
+    if not _cpu_build.SHIPPED.exists():
         return None
     try:
-        lib = load(_build.SHIPPED)
+        lib = load(_cpu_build.SHIPPED)
     except (OSError, AttributeError):
         return None  # of another machine or version; one is built in its place
-    return lib if lib.rk_source_hash().decode() == _build.source_hash() else None
+    return lib if lib.rk_source_hash().decode() == _cpu_build.source_hash() else None
 
 
 @functools.cache
-def _load_once() -> ctypes.CDLL | _build.BuildError:
+def _load_once() -> ctypes.CDLL | BuildError:
     shipped = _shipped()
     if shipped is not None:
         return shipped
     try:
-        path = _build.cached_library()
-    except _build.BuildError as error:
+        path = _cpu_build.cached_library()
+    except BuildError as error:
         return error
     try:
         return load(path)
     except (OSError, AttributeError) as error:
-        return _build.BuildError(f"{path} cannot be loaded ({error}); remove it to have it built again")
+        return BuildError(f"{path} cannot be loaded ({error}); remove it to have it built again")
 
 
 def library() -> ctypes.CDLL:
     """The library; `BuildError` on a machine that has none and cannot build one."""
     found = _load_once()
-    if isinstance(found, _build.BuildError):
+    if isinstance(found, BuildError):
         raise found
     return found
 
@@ -85,4 +86,4 @@ def library() -> ctypes.CDLL:
 def library_or_none() -> ctypes.CDLL | None:
     """The library, or None where `library` raises."""
     found = _load_once()
-    return None if isinstance(found, _build.BuildError) else found
+    return None if isinstance(found, BuildError) else found

@@ -32,12 +32,21 @@ CXX = Setting(
     "Not set: the first of g++, clang++ and ziglang that is there and works.",
 )
 
+HIPCC = Setting(
+    "ROCADE_HIPCC",
+    str,
+    "",
+    "Command of the clang (20 or newer, with `ld.lld`) that compiles GPU kernels which the wheel does not "
+    "hold, or `zig` for the one in package ziglang. Not set: the first of amdclang++, hipcc, clang and ziglang "
+    "that is there and works.",
+)
+
 CACHE_DIR = Setting(
     "ROCADE_CACHE_DIR",
     str,
     "",
-    "Folder for libraries built on demand; it must not be writable by others. Not set: `rocade` in "
-    "`XDG_CACHE_HOME`, or in `~/.cache`.",
+    "Folder for libraries and GPU code built on demand; it must not be writable by others. Not set: `rocade` "
+    "in `XDG_CACHE_HOME`, or in `~/.cache`.",
 )
 
 CPU_ISA = Setting(
@@ -56,7 +65,12 @@ CPU_POOL = Setting(
     "backend is first used. Not set: `openmp` where the process has loaded an OpenMP runtime, else `own`.",
 )
 
-SETTINGS = (CXX, CACHE_DIR, CPU_ISA, CPU_POOL)
+SETTINGS = (CXX, HIPCC, CACHE_DIR, CPU_ISA, CPU_POOL)
+
+
+def search_path() -> str:
+    """The folders in which commands are looked for."""
+    return os.environ.get("PATH", "")
 
 
 def cpu_pool() -> str:

@@ -13,7 +13,7 @@ from rocade._problem import Problem
 from rocade.backends.cpu import _states
 from rocade.backends.cpu._plan import CpuPlan
 from rocade_kernels import _native, cpu_threads
-from rocade_kernels._build import BuildError
+from rocade_kernels._cache import BuildError
 
 
 @functools.cache

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rocade_kernels import _build, _native, _settings
+from rocade_kernels import _cpu_build, _native, _settings
+from rocade_kernels._cache import BuildError
 
 STAND_IN = """\
 import shutil, sys, time
@@ -61,9 +62,8 @@ def calls(stand_in: Path) -> list[str]:
 
 
 def build_in_process() -> subprocess.Popen[str]:
-    code = (
-        "from rocade_kernels import _build, _native; _native.load(_build.cached_library()); print('loaded')"
-    )
+    load = "_native.load(_cpu_build.cached_library()); print('loaded')"
+    code = f"from rocade_kernels import _cpu_build, _native; {load}"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     return subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
@@ -72,7 +72,7 @@ def build_in_process() -> subprocess.Popen[str]:
 
 def test_built_once_and_logged_in_one_line(stand_in: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="rocade_kernels"):
-        first, second = _build.cached_library(), _build.cached_library()
+        first, second = _cpu_build.cached_library(), _cpu_build.cached_library()
     assert first == second
     assert calls(stand_in).count("link") == 1
     assert len(caplog.records) == 1
@@ -97,7 +97,7 @@ def test_a_killed_build_leaves_nothing_that_loads_and_no_lock(stand_in: Path) ->
     cache = Path(os.environ["ROCADE_CACHE_DIR"])
     assert not list(cache.rglob("*.so"))
     (stand_in / "seconds").write_text("0")
-    _native.load(_build.cached_library())
+    _native.load(_cpu_build.cached_library())
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_a_cache_others_can_write_to_is_refused(stand_in: Path, place: str, mode
     folder.mkdir(parents=True)
     folder.chmod(mode)
     if refused:
-        with pytest.raises(_build.BuildError, match=r"writable by others.*ROCADE_CACHE_DIR"):
-            _build.cached_library()
+        with pytest.raises(BuildError, match=r"writable by others.*ROCADE_CACHE_DIR"):
+            _cpu_build.cached_library()
     assert calls(stand_in) == []
     if not refused:
-        assert _build.cached_library().parent.stat().st_mode & 0o077 == 0
+        assert _cpu_build.cached_library().parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_cache_that_cannot_be_made(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROCADE_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(_build.BuildError, match=r"cache folder .* cannot be used"):
-        _build.cached_library()
+    with pytest.raises(BuildError, match=r"cache folder .* cannot be used"):
+        _cpu_build.cached_library()
 
 
 def test_a_cache_that_cannot_be_made_is_no_missing_compiler(
@@ -127,8 +127,8 @@ def test_a_cache_that_cannot_be_made_is_no_missing_compiler(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROCADE_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(_build.BuildError) as caught:
-        _build.cached_library()
+    with pytest.raises(BuildError) as caught:
+        _cpu_build.cached_library()
     assert "no compiler was found" not in str(caught.value)
 
 
@@ -141,14 +141,14 @@ def test_without_a_home_the_error_names_the_setting(stand_in: Path, monkeypatch:
     monkeypatch.delenv("ROCADE_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(_build.BuildError, match=r"home directory. Set ROCADE_CACHE_DIR"):
-        _build.cached_library()
+    with pytest.raises(BuildError, match=r"home directory. Set ROCADE_CACHE_DIR"):
+        _cpu_build.cached_library()
 
 
 def test_a_compiler_that_is_no_command_is_named(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCADE_CXX", "'g++ -O1")
-    with pytest.raises(_build.BuildError, match=r"ROCADE_CXX is .*, which is no command"):
-        _build.cached_library()
+    with pytest.raises(BuildError, match=r"ROCADE_CXX is .*, which is no command"):
+        _cpu_build.cached_library()
 
 
 def test_the_cache_follows_a_tilde_and_no_relative_base(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +168,8 @@ def test_a_read_only_cache(stand_in: Path) -> None:
     cache = Path(os.environ["ROCADE_CACHE_DIR"])
     cache.mkdir()
     cache.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(_build.BuildError, match="cannot be used"):
-        _build.cached_library()
+    with pytest.raises(BuildError, match="cannot be used"):
+        _cpu_build.cached_library()
 
 
 def test_without_a_compiler_the_error_says_both_ways_out(
@@ -177,9 +177,9 @@ def test_without_a_compiler_the_error_says_both_ways_out(
 ) -> None:
     monkeypatch.delenv("ROCADE_CXX")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(_build, "zig", lambda: None)
-    with pytest.raises(_build.BuildError) as caught:
-        _build.cached_library()
+    monkeypatch.setattr(_cpu_build, "zig", lambda: None)
+    with pytest.raises(BuildError) as caught:
+        _cpu_build.cached_library()
     text = str(caught.value)
     assert "wheel" in text
     assert "rocade-kernels[compile]" in text
@@ -188,47 +188,47 @@ def test_without_a_compiler_the_error_says_both_ways_out(
 
 def test_a_failing_compiler_is_quoted(stand_in: Path) -> None:
     (stand_in / "cxx.py").write_text("raise SystemExit('no such flag')")
-    with pytest.raises(_build.BuildError, match="no such flag"):
-        _build.cached_library()
+    with pytest.raises(BuildError, match="no such flag"):
+        _cpu_build.cached_library()
 
 
 def test_the_next_compiler_is_tried(stand_in: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    good = _build.Compiler((sys.executable, str(stand_in / "cxx.py")))
-    monkeypatch.setattr(_build, "compilers", lambda: iter([_build.Compiler(("/nowhere/g++",)), good]))
-    assert _build.build(tmp_path / "lib.so") == good
+    good = _cpu_build.Compiler((sys.executable, str(stand_in / "cxx.py")))
+    monkeypatch.setattr(_cpu_build, "compilers", lambda: iter([_cpu_build.Compiler(("/nowhere/g++",)), good]))
+    assert _cpu_build.build(tmp_path / "lib.so") == good
 
 
 def test_every_source_and_flag_is_in_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in _build.SOURCES.iterdir():
+    for path in _cpu_build.SOURCES.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    before = _build.source_hash(tmp_path)
-    assert before == _build.source_hash()
+    before = _cpu_build.source_hash(tmp_path)
+    assert before == _cpu_build.source_hash()
     seen = {before}
     for path in sorted(tmp_path.iterdir()):
         path.write_bytes(path.read_bytes() + b"\n")
-        seen.add(_build.source_hash(tmp_path))
+        seen.add(_cpu_build.source_hash(tmp_path))
     assert len(seen) == 1 + len(list(tmp_path.iterdir()))
-    monkeypatch.setattr(_build, "FLAGS", (*_build.FLAGS, "-g"))
-    assert _build.source_hash(tmp_path) not in seen
+    monkeypatch.setattr(_cpu_build, "FLAGS", (*_cpu_build.FLAGS, "-g"))
+    assert _cpu_build.source_hash(tmp_path) not in seen
 
 
 def test_a_shipped_library_of_other_sources_is_not_used(
     real_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_build, "SHIPPED", real_library)
+    monkeypatch.setattr(_cpu_build, "SHIPPED", real_library)
     assert _native._shipped() is not None
-    monkeypatch.setattr(_build, "source_hash", lambda: "0" * 16)
+    monkeypatch.setattr(_cpu_build, "source_hash", lambda: "0" * 16)
     assert _native._shipped() is None
     (tmp_path / "torn.so").write_bytes(b"\x7fELF")
-    monkeypatch.setattr(_build, "SHIPPED", tmp_path / "torn.so")
+    monkeypatch.setattr(_cpu_build, "SHIPPED", tmp_path / "torn.so")
     assert _native._shipped() is None
 
 
-@pytest.mark.skipif(_build.zig() is None, reason="needs the package ziglang")
+@pytest.mark.skipif(_cpu_build.zig() is None, reason="needs the package ziglang")
 def test_zig_builds_a_library_for_an_old_c_library(tmp_path: Path) -> None:
-    compiler = _build.zig()
+    compiler = _cpu_build.zig()
     assert compiler is not None
     target = tmp_path / "lib.so"
-    _build.compile_library(target, compiler, extra=("-O1",))  # half the time of -O3
+    _cpu_build.compile_library(target, compiler, extra=("-O1",))  # half the time of -O3
     lib = _native.load(target)
-    assert lib.rk_source_hash().decode() == _build.source_hash()
+    assert lib.rk_source_hash().decode() == _cpu_build.source_hash()
