@@ -1,0 +1,24 @@
+"""Device runtimes: load compiled kernels, launch them on a stream, and say what the device is.
+
+`device(vendor, index, target)` is the one runtime of a GPU in this process. Nothing here imports torch: a
+stream is the driver's handle as a number, and memory is addresses inside an argument block.
+"""
+
+from rocade_kernels.runtime._arguments import Arguments, Layout
+from rocade_kernels.runtime._devices import device, missing
+from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Runtime
+from rocade_kernels.runtime._library import DeviceError
+from rocade_kernels.runtime._loaded import Loaded
+
+__all__ = [
+    "Arguments",
+    "DeviceError",
+    "DeviceFacts",
+    "Function",
+    "Image",
+    "Layout",
+    "Loaded",
+    "Runtime",
+    "device",
+    "missing",
+]

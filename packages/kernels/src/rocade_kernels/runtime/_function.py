@@ -1,0 +1,128 @@
+"""A kernel of a driver's module; both vendors' launch calls take the same eleven arguments."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from typing import NoReturn
+
+from rocade_kernels.runtime._arguments import Arguments
+from rocade_kernels.runtime._interface import Grid
+from rocade_kernels.runtime._library import DeviceError, Library
+
+AFTER_FORK = (
+    "this process was forked from one that already used the GPU, which no driver supports; start worker "
+    "processes with multiprocessing's 'spawn' or 'forkserver' method"
+)
+# Returns whether the launch is worth another try, after it has changed something.
+Mend = Callable[[int], bool]
+
+
+class DriverFunction:
+    """One loaded kernel. Its launch returns before the kernel runs, and allocates nothing."""
+
+    __slots__ = (
+        "__weakref__",
+        "_handle",
+        "_kept",
+        "_launch",
+        "_launch_name",
+        "_lds",
+        "_library",
+        "_mend",
+        "_raise_lds",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        library: Library,
+        launch_name: str,
+        handle: int,
+        *,
+        lds: int,
+        raise_lds: Callable[[int, int], None],
+        mend: Mend,
+        kept: object = None,
+    ) -> None:
+        """Wrap a handle.
+
+        Args:
+            name: of the instance, for messages.
+            library: the driver's.
+            launch_name: its launch function.
+            handle: of the kernel.
+            lds: bytes of dynamic local memory that may be asked for without `raise_lds`.
+            raise_lds: `(handle, bytes)` asks the driver for more, once.
+            mend: given the code of a failed launch, sets right what can be; True to launch again.
+            kept: what must live as long as the kernel: a driver may go on reading the image it was given.
+        """
+        self.name = name
+        self._library = library
+        self._launch_name = launch_name
+        self._launch = library.bare(launch_name)
+        self._handle = c_void_p(handle)
+        self._lds = lds
+        self._raise_lds = raise_lds
+        self._mend = mend
+        self._kept = kept
+        _alive.add(self)
+
+    def launch(
+        self,
+        grid: Grid,
+        block: int,
+        lds: int,
+        stream: int,
+        args: Arguments,
+        reads: Sequence[object] = (),
+        writes: Sequence[object] = (),
+    ) -> None:
+        """See `Function.launch`."""
+        if lds > self._lds:
+            self._raise_lds(self._handle.value or 0, lds)
+            self._lds = lds
+        x, y, z = grid
+        on = _streams.get(stream) or _stream(stream)
+        code = self._launch(self._handle, x, y, z, block, 1, 1, lds, on, args.params, None)
+        if code:
+            self._again(code, (self._handle, x, y, z, block, 1, 1, lds, on, args.params, None))
+
+    def _again(self, code: int, arguments: tuple[object, ...]) -> None:
+        """Mend and launch once more, or raise."""
+        if self._mend(code):
+            code = self._launch(*arguments)
+        if code:
+            x, y, z, block, _, _, lds = arguments[1:8]
+            what = f"{self.name}, grid ({x}, {y}, {z}), block {block}, {lds} bytes of dynamic local memory"
+            raise self._library.error(what, self._launch_name, code)
+
+
+_STREAMS = 4096  # a process has a handful; one that makes them without end must not fill memory
+_streams: dict[int, c_void_p] = {}
+
+
+def _stream(handle: int) -> c_void_p:
+    """The handle as ctypes wants it, made once."""
+    if len(_streams) >= _STREAMS:
+        _streams.clear()
+    return _streams.setdefault(handle, c_void_p(handle))
+
+
+_alive: weakref.WeakSet[DriverFunction] = weakref.WeakSet()
+
+
+def _dead(*_: object) -> NoReturn:
+    raise DeviceError(AFTER_FORK)
+
+
+def _after_fork() -> None:
+    """In a child, every handle belongs to the parent: a call with one may hang or die."""
+    for function in list(_alive):
+        function._launch = _dead
+
+
+os.register_at_fork(after_in_child=_after_fork)

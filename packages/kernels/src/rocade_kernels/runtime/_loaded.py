@@ -1,0 +1,37 @@
+"""The functions that are loaded on one device, by instance. Loading happens once, whatever the threads do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rocade_kernels.instances import Instance
+from rocade_kernels.runtime._interface import Function, Image, Runtime
+
+
+class Loaded:
+    """Instance to function; what is not there yet is fetched by `code` and loaded by the runtime."""
+
+    def __init__(self, runtime: Runtime, code: Callable[[Instance], Image]) -> None:
+        self.runtime = runtime
+        self._code = code
+        self._functions: dict[Instance, Function] = {}
+        self._lock = threading.Lock()
+
+    def get(self, instance: Instance) -> Function | None:
+        """The function if it is loaded; what happens under graph capture may only ask this."""
+        return self._functions.get(instance)
+
+    def load(self, instance: Instance) -> Function:
+        """The function, loaded now if it was not.
+
+        Raises:
+            BuildError: there is no code for it, and none could be built.
+            DeviceError: the driver refused the code.
+        """
+        with self._lock:
+            found = self._functions.get(instance)
+            if found is None:
+                found = self.runtime.load(self._code(instance))
+                self._functions[instance] = found
+            return found
