@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import rocade
-from rocade.bench import _gpu_append, _gpu_case, _gpu_peer, _gpu_states, gpu
+from rocade.bench import _gpu_append, _gpu_case, _gpu_decode, _gpu_peer, _gpu_prefill, _gpu_states, gpu
 from rocade.bench._gpu_case import COPY, OURS, Case, Floors
 from rocade.bench._gpu_peer import NAME as PEER
 from rocade.bench._gpu_peer import Peer
 from rocade.bench._report import Report
 from rocade.bench._timing import Call
+from rocade.bench._workload import Heads
 
 CPU = torch.device("cpu")
 ABSENT = Peer(None, "FlashInfer absent (test)")
@@ -53,7 +54,6 @@ class FakeClock:
 
 def merged(scale: float = 1.0) -> Peer:
     """A rival that answers like rocade, times `scale`."""
-
     honest = rocade.merge_state  # bound now, since a test may replace it
 
     def merge(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,6 +111,36 @@ def test_without_the_rival_only_the_copy_is_judged() -> None:
     assert [floor.what for floor in report.floors] == ["graph, speed against copy"]
 
 
+def test_the_fastest_judged_rival_counts_and_the_unjudged_is_only_shown() -> None:
+    clock, report = FakeClock(), Report()
+    seconds = {OURS: 1e-5, f"{PEER} a": 2e-5, f"{PEER} b": 1.1e-5, f"{PEER} c": 1e-7}
+    calls = {name: clock.costing(cost) for name, cost in seconds.items()}
+    case = Case("case", 1 << 20, 3, Floors(peer=1.0, host_us=5.0), flops=1e8, unjudged=(f"{PEER} c",))
+    _gpu_case.bench(report, clock, case, calls)
+    assert [(floor.what, floor.met) for floor in report.floors] == [
+        (f"graph, speed against {PEER} b", True),
+        ("CPU us", False),
+    ]
+    assert report.figures[0][f"{OURS} TFLOP/s"] == pytest.approx(10.0)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("part", ["decode", "prefill"])
+def test_attention_that_answers_wrong_voids_the_run(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = rocade.single_prefill_with_kv_cache
+    run = rocade.BatchDecodeWithPagedKVCacheWrapper.run
+
+    def wrong(result: object) -> object:
+        return (result[0] * 1.01, result[1]) if isinstance(result, tuple) else result
+
+    monkeypatch.setattr(rocade, "single_prefill_with_kv_cache", lambda *a, **k: wrong(honest(*a, **k)))
+    monkeypatch.setattr(rocade.BatchDecodeWithPagedKVCacheWrapper, "run", lambda *a, **k: wrong(run(*a, **k)))
+    report = Report()
+    gpu.run(report, FakeClock(), ABSENT, CPU, parts=[part], dtypes=[torch.float16])
+    assert report.errors
+    assert all(part in error for error in report.errors)
+
+
 def test_figures_hold_time_and_bandwidth() -> None:
     (row,) = bench_case(FakeClock(), Floors(), **{OURS: 1e-6, COPY: 2e-6}).figures
     assert row[f"{OURS} us"] == pytest.approx(1.0)
@@ -129,6 +159,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_case, "MAX_SETS", 3)
     monkeypatch.setattr(_gpu_case, "BUDGET_S", 0.0)
     monkeypatch.setattr(_gpu_case, "ROUNDS", 1)
+    heads = Heads(4, 2, 64)
+    small = (_gpu_decode.Shape(2, 40, heads), _gpu_decode.Shape(1, 16, Heads(2, 2, 64)))
+    monkeypatch.setattr(_gpu_decode, "SHAPES", small)
+    monkeypatch.setattr(_gpu_prefill, "LLAMA_HEADS", heads)
+    monkeypatch.setattr(_gpu_prefill, "FLOORS", {24: 1.0})
+    monkeypatch.setattr(_gpu_prefill, "CHECKED_ROWS", 8)
     for name in ("EAGER_CALLS", "HOST_CALLS", "GRAPH_CALLS"):
         monkeypatch.setattr(_gpu_case, name, 2)
 
@@ -137,10 +173,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_every_part_checks_right_results_as_right(dtype: torch.dtype) -> None:
     report = Report()
-    gpu.run(report, FakeClock(), ABSENT, CPU, parts=[*gpu.STATE_PARTS, "append"], dtypes=[dtype])
+    gpu.run(report, FakeClock(), ABSENT, CPU, parts=gpu.PARTS, dtypes=[dtype])
     assert not report.errors
     names = [str(row["case"]) for row in report.figures]
-    assert len(names) == len(set(names)) == 2 + 2 + 5 + 2
+    assert len(names) == len(set(names)) == 1 + 2 + 2 + 5 + 2 + 2 + 2
 
 
 @pytest.mark.usefixtures("tiny")

@@ -14,7 +14,7 @@ import rocade
 from rocade.bench._gpu_case import COPY, OURS, Case, Floors, bench, buffer_sets
 from rocade.bench._gpu_clock import Clock
 from rocade.bench._gpu_peer import NAME as PEER
-from rocade.bench._gpu_peer import Peer
+from rocade.bench._gpu_peer import Library, Peer
 from rocade.bench._gpu_states import copies
 from rocade.bench._report import Report
 from rocade.bench._timing import Call
@@ -86,9 +86,9 @@ class Append:
         tokens = (sets, shape.tokens, HEADS, DIM)
         self.key, self.value = (torch.randn(tokens, dtype=shape.dtype, device=device) for _ in range(2))
 
-    def calls(self, library: object) -> Call:
+    def calls(self, library: Library) -> Call:
         """The library's append on the set of a turn."""
-        append: Callable[..., None] = library.append_paged_kv_cache  # type: ignore[attr-defined]
+        append: Callable[..., None] = library.append_paged_kv_cache
         sets = self.indices.shape[0]
         common = (self.requests, self.positions, self.cache)
         given = [
@@ -97,7 +97,7 @@ class Append:
         ]
         return lambda turn: append(*given[turn % sets])
 
-    def wrong_elements(self, library: object) -> int:
+    def wrong_elements(self, library: Library) -> int:
         """Elements of the pool that are not bit for bit what the first set should leave there."""
         size = {2: torch.int16, 4: torch.int32}[self.shape.dtype.itemsize]
         self.cache.view(size).fill_(-1)  # a NaN in every float type
@@ -116,7 +116,7 @@ def bench_append(report: Report, clock: Clock, peer: Peer, dtype: torch.dtype, d
         shape = Shape(batch, past, new, dtype)
         sets = buffer_sets(shape.moved, clock.cache_bytes)
         work = Append(shape, sets, device)
-        libraries: dict[str, object] = {OURS: rocade}
+        libraries: dict[str, Library] = {OURS: rocade}
         if peer.present:
             libraries[PEER] = peer.module
         for name, library in libraries.items():

@@ -6,7 +6,7 @@ a device copy of as many bytes, read and written together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rocade.bench._gpu_clock import Clock
@@ -28,11 +28,12 @@ BUDGET_S = 0.4  # for each of the three ways of timing
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """What one case promises, as ratios; None promises nothing."""
+    """What one case promises, as ratios; None promises nothing. FlashInfer's fastest judged kernel counts."""
 
     peer: float | None = None  # graph replay, FlashInfer's time over ours
     copy: float | None = None  # graph replay, the copy's time over ours
     eager: float | None = None  # FlashInfer's time over ours
+    host_us: float | None = None  # CPU microseconds of our call, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,14 @@ class Case:
     moved: int
     sets: int
     floors: Floors
+    flops: float = 0.0  # of one call; then rates are shown as TFLOP/s, not TB/s
+    unjudged: tuple[str, ...] = ()  # rivals that are shown only
+
+    def rate(self, seconds: float) -> tuple[str, float]:
+        """What a call of so many seconds achieves: unit and figure."""
+        if self.flops:
+            return "TFLOP/s", self.flops / seconds / 1e12
+        return "TB/s", self.moved / seconds / 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +113,34 @@ def _each(samples: Samples, count: int) -> Samples:
 
 
 def bench(report: Report, clock: Clock, case: Case, calls: Mapping[str, Call]) -> Timings:
-    """Time a case, print its figures, and judge its floors. `calls` holds OURS, COPY and perhaps PEER."""
+    """Time a case, print its figures, and judge its floors. `calls` holds OURS and the rivals."""
     timings = time_all(clock, calls, case)
     figures: dict[str, object] = {}
     for name in calls:
         graph = timings.graph.median(name)
+        unit, rate = case.rate(graph)
         figures[f"{name} us"] = graph * 1e6
-        figures[f"{name} TB/s"] = case.moved / graph / 1e12
+        figures[f"{name} {unit}"] = rate
     for name in calls:
         figures[f"{name} eager us"] = timings.eager.median(name) * 1e6
     for name in calls if timings.host else ():
         figures[f"{name} CPU us"] = timings.host.median(name) * 1e6 if timings.host else None
     report.figure(case.name, **figures, sets=case.sets, rounds=len(timings.graph.rounds))
-    _judge(report, case, timings, rival=PEER in calls)
+    _judge(report, case, timings, [n for n in calls if n.startswith(PEER) and n not in case.unjudged])
     return timings
 
 
-def _judge(report: Report, case: Case, timings: Timings, *, rival: bool) -> None:
+def _judge(report: Report, case: Case, timings: Timings, rivals: Sequence[str]) -> None:
     floors = case.floors
     if floors.copy is not None:
         report.floor(case.name, "graph, speed against copy", timings.graph.ratio(COPY, OURS), floors.copy)
-    if rival and floors.peer is not None:
-        report.floor(case.name, f"graph, speed against {PEER}", timings.graph.ratio(PEER, OURS), floors.peer)
-    if rival and floors.eager is not None:
-        report.floor(case.name, f"eager, speed against {PEER}", timings.eager.ratio(PEER, OURS), floors.eager)
+    for way, samples, floor in (
+        ("graph", timings.graph, floors.peer),
+        ("eager", timings.eager, floors.eager),
+    ):
+        if rivals and floor is not None:
+            best = samples.fastest(rivals)
+            report.floor(case.name, f"{way}, speed against {best}", samples.ratio(best, OURS), floor)
+    if timings.host and floors.host_us is not None:
+        spent = timings.host.median(OURS) * 1e6
+        report.floor(case.name, "CPU us", spent, floors.host_us, at_least=False)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 NAME = "FlashInfer"
+Library: TypeAlias = Any  # the module rocade or flashinfer: calls of one are calls of the other
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The imported package, or None and the reason."""
 
-    module: Any
+    module: Library
     text: str
 
     @property

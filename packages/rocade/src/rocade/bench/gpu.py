@@ -1,4 +1,4 @@
-"""`rocade bench gpu`: merging and appending on a CUDA or ROCm GPU, beside FlashInfer and a device copy."""
+"""`rocade bench gpu`: merging, appending and attention on a CUDA or ROCm GPU, beside FlashInfer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ import rocade
 from rocade.bench import _gpu_peer
 from rocade.bench._gpu_append import bench_append
 from rocade.bench._gpu_clock import Clock, DeviceClock
+from rocade.bench._gpu_decode import bench_decode
 from rocade.bench._gpu_launch import bench_launch
 from rocade.bench._gpu_peer import Peer
+from rocade.bench._gpu_prefill import bench_prefill
 from rocade.bench._gpu_states import bench_states, copies
 from rocade.bench._report import Report
 from rocade.bench._timing import compete
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 STATE_PARTS = ("merge_state", "merge_state_in_place", "merge_states")
-PARTS = ("launch", *STATE_PARTS, "append")
+ATTENTION_PARTS = ("decode", "prefill")
+PARTS = ("launch", *STATE_PARTS, "append", *ATTENTION_PARTS)
 COPY_BYTES = 4 << 30  # read and written together, for the machine's own figure
 
 
@@ -37,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", action="append", choices=tuple(DTYPES), help="default: fp16")
     parser.add_argument("--device", default="cuda", help="torch device (default: cuda)")
     parser.add_argument("--no-peer", action="store_true", help="leave FlashInfer out")
+    parser.add_argument("--fa3", action="store_true", help="show FlashInfer's fa3 beside prefill (Hopper)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and floors to FILE")
     return parser
 
@@ -62,6 +66,7 @@ def run(
     *,
     parts: Sequence[str],
     dtypes: Sequence[torch.dtype],
+    fa3: bool = False,
 ) -> None:
     """Run the chosen parts for each dtype."""
     for dtype in dtypes:
@@ -72,6 +77,10 @@ def run(
                 bench_states(report, clock, peer, op, dtype, device)
         if "append" in parts:
             bench_append(report, clock, peer, dtype, device)
+        if "decode" in parts:
+            bench_decode(report, clock, peer, dtype, device)
+        if "prefill" in parts:
+            bench_prefill(report, clock, peer, dtype, device, fa3=fa3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,5 +99,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = head(device, clock, peer)
         print(machine, flush=True)
         dtypes = [DTYPES[name] for name in args.dtype or ("fp16",)]
-        run(report, clock, peer, device, parts=args.part or PARTS, dtypes=dtypes)
+        run(report, clock, peer, device, parts=args.part or PARTS, dtypes=dtypes, fa3=args.fa3)
     return report.close(args.json, machine)
