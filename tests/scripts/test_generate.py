@@ -18,7 +18,9 @@ GENERATED = (
     "docs/pages/reference/settings.md",
     f"{KERNELS}/include/rocade/arch_caps.hpp",
     f"{KERNELS}/_instances.py",
+    f"{KERNELS}/hip/args.hpp",
 )
+SOURCES = ("scripts/generate", f"{KERNELS}/hip_abi.py")
 MARK = "<!-- BEGIN GENERATED: support matrix -->"
 
 
@@ -35,7 +37,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "cpu-*.json", "gfx*.json", "sm_*.json")
     shutil.copytree(ROOT / "arch_caps", root / "arch_caps", ignore=ignored)
     settings = [path.relative_to(ROOT) for path in ROOT.glob("packages/*/src/*/_settings.py")]
-    for name in ("scripts/generate", *GENERATED, *settings):
+    for name in (*SOURCES, *GENERATED, *settings):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     assert generate(root).returncode == 0
@@ -55,7 +57,7 @@ def test_committed_files_are_fresh() -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    list(zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "One kernel"), strict=True)),
+    list(zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "One kernel", "columns"), strict=True)),
 )
 def test_an_edit_is_noticed_and_undone(copy: Path, name: str, word: str) -> None:
     path = copy / name

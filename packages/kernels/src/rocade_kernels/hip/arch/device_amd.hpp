@@ -1,0 +1,43 @@
+// AMD's share of device.hpp: ids, barrier, shuffle, fast math, streaming accesses. Waves of 64 lanes.
+#pragma once
+
+/// Declares a kernel whose blocks have exactly `threads` threads.
+#define ROCADE_KERNEL(threads)                                                                               \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
+
+/// In front of a kernel's argument struct: it is read where the launch put it, not copied to the stack.
+#define ROCADE_ARGUMENT const
+
+namespace rocade {
+
+ROCADE_DEVICE u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
+ROCADE_DEVICE u32 block_x() { return __builtin_amdgcn_workgroup_id_x(); }
+ROCADE_DEVICE u32 block_y() { return __builtin_amdgcn_workgroup_id_y(); }
+ROCADE_DEVICE u32 block_z() { return __builtin_amdgcn_workgroup_id_z(); }
+
+/// All threads of the block have reached this place, and see each other's LDS and global writes.
+ROCADE_DEVICE void barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
+  return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
+}
+
+/// 2^x and 1/x within 1 ulp; subnormal results may be 0. exp2(-inf) is 0.
+ROCADE_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+ROCADE_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
+/// log2 of a normal number: within 1 ulp here, within 2^-22 on NVIDIA. See log2_exact where that matters.
+ROCADE_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+
+/// Loads and stores of memory that is touched once: they leave caches to others.
+template <class T> ROCADE_DEVICE T load_streaming(const T* address) {
+  return __builtin_nontemporal_load(address);
+}
+template <class T> ROCADE_DEVICE void store_streaming(T* address, T value) {
+  __builtin_nontemporal_store(value, address);
+}
+
+} // namespace rocade

@@ -1,0 +1,211 @@
+"""The argument structs of the HIP kernels: the one place that says what a kernel is given.
+
+`scripts/generate` writes hip/args.hpp from these classes. Each kernel takes one struct by value. Strides are
+in elements. Eight-byte fields come first, so that there is no padding between fields.
+
+H is heads, D head dims, n result rows. A pack is 16 bytes of one head's values in the input. `aligned` is 1
+when every pack of every tensor lies at a multiple of its own size, else 0: then elements move one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import Structure, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from functools import cache
+from struct import Struct
+
+Field = tuple[str, type]
+
+
+def _state(name: str) -> list[Field]:
+    """A tensor of values `[rows, H, D]` and its fp32 lse `[rows, H]`, each with strides of row and head."""
+    return [
+        (f"v_{name}", c_void_p),
+        (f"v_{name}_row", c_int64),
+        (f"v_{name}_head", c_int64),
+        (f"s_{name}", c_void_p),
+        (f"s_{name}_row", c_int64),
+        (f"s_{name}_head", c_int64),
+    ]
+
+
+# How threads find their place: a result row has `columns` packs, `packs` of them a head. The magic numbers
+# divide by these; see hip_launch.divisors and hip/division.hpp.
+_ROWS: list[Field] = [("columns_magic", c_uint64), ("rows", c_int64)]
+_COLUMNS: list[Field] = [("columns", c_uint32), ("packs", c_uint32), ("packs_magic", c_uint32)]
+
+# Where the states of result row i are: row `i * v_row + (first + j) * v_state` for its states j. Without
+# `indptr` first is 0 and there are `fixed` of them; with it, int32 [n + 1], they are indptr[i]:indptr[i + 1] cut
+# to 0:`states`, and v_row is 0.
+_LISTS: list[Field] = [
+    ("v", c_void_p),
+    ("v_row", c_int64),
+    ("v_state", c_int64),
+    ("v_head", c_int64),
+]
+
+
+class MergeStateArgs(Structure):
+    """Merges states a and b row by row into out, which may be either of them.
+
+    `mask` is null or one byte a row; rows where it is 0 are neither read nor written.
+    """
+
+    _fields_ = [
+        *_state("a"),
+        *_state("b"),
+        *_state("out"),
+        ("mask", c_void_p),
+        *_ROWS,
+        *_COLUMNS,
+        ("rows_a_thread", c_uint32),  # 1, 2 or 4
+        ("aligned", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class MergeStatesArgs(Structure):
+    """Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
+
+    The variant fp32_states takes fp32 `v` whatever the dtype of `v_out`, as partial results of attention are.
+    """
+
+    _fields_ = [
+        *_LISTS,
+        ("s", c_void_p),
+        ("s_row", c_int64),
+        ("s_state", c_int64),
+        ("s_head", c_int64),
+        ("v_out", c_void_p),
+        ("v_out_row", c_int64),
+        ("v_out_head", c_int64),
+        ("s_out", c_void_p),
+        ("s_out_row", c_int64),
+        ("s_out_head", c_int64),
+        ("indptr", c_void_p),
+        ("states", c_int64),
+        *_ROWS,
+        *_COLUMNS,
+        ("fixed", c_uint32),
+        ("slices", c_uint32),  # parts of a block that share the states of its rows: 1, 2, 4 or 8
+        ("aligned", c_uint32),
+    ]
+
+
+class AttentionSumArgs(Structure):
+    """Adds up the values of each row, a fixed or a variable number of them, without weights."""
+
+    _fields_ = [
+        *_LISTS,
+        ("v_out", c_void_p),
+        ("v_out_row", c_int64),
+        ("v_out_head", c_int64),
+        ("indptr", c_void_p),
+        ("states", c_int64),
+        *_ROWS,
+        *_COLUMNS,
+        ("fixed", c_uint32),
+        ("slices", c_uint32),
+        ("aligned", c_uint32),
+    ]
+
+
+def _tokens(name: str) -> list[Field]:
+    """New tokens `[rows, H, D]` and the cache `[pages, page_size, H, D]` that they go to."""
+    return [
+        (name, c_void_p),
+        (f"{name}_row", c_int64),
+        (f"{name}_head", c_int64),
+        (f"{name}_cache", c_void_p),
+        (f"{name}_cache_page", c_int64),
+        (f"{name}_cache_slot", c_int64),
+        (f"{name}_cache_head", c_int64),
+    ]
+
+
+class AppendPagedKvCacheArgs(Structure):
+    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes, elements of any type.
+
+    A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
+    request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+    """
+
+    _fields_ = [
+        *_tokens("key"),
+        *_tokens("value"),
+        ("batch_indices", c_void_p),  # int32 [rows]
+        ("positions", c_void_p),  # int32 [rows]
+        ("indices", c_void_p),  # int32 [num_indices]: pages of all requests
+        ("indptr", c_void_p),  # int32 [batch + 1]
+        ("num_indices", c_int64),
+        ("rows", c_int64),
+        ("batch", c_uint32),
+        ("pool", c_uint32),  # pages of the cache
+        ("page_size", c_uint32),
+        ("page_magic", c_uint32),  # divides by page_size
+        ("key_columns", c_uint32),  # units of a token's keys; `unit` bytes each
+        ("key_columns_magic", c_uint32),
+        ("key_units", c_uint32),  # units of one head's keys
+        ("key_units_magic", c_uint32),
+        ("value_columns", c_uint32),
+        ("value_columns_magic", c_uint32),
+        ("value_units", c_uint32),
+        ("value_units_magic", c_uint32),
+        ("rows_a_block", c_uint32),  # tokens
+        ("unit", c_uint32),  # 16, 8, 4, 2 or 1 bytes: what everything is a multiple of
+    ]
+
+
+ARGS: tuple[type[Structure], ...] = (
+    MergeStateArgs,
+    MergeStatesArgs,
+    AttentionSumArgs,
+    AppendPagedKvCacheArgs,
+)
+
+_C_TYPES = {
+    c_void_p: "void*",
+    c_int64: "i64",
+    c_uint64: "u64",
+    c_int32: "i32",
+    c_uint32: "u32",
+    ctypes.c_float: "float",
+}
+_FORMATS = {
+    c_void_p: "Q",
+    c_int64: "q",
+    c_uint64: "Q",
+    c_int32: "i",
+    c_uint32: "I",
+    ctypes.c_float: "f",
+}
+
+
+@cache
+def packer(args: type[Structure]) -> Struct:
+    """Packs the values of a struct's fields, in order, into its bytes: faster than filling the struct."""
+    return Struct("<" + "".join(_FORMATS[field[1]] for field in args._fields_))
+
+
+def _declaration(args: type[Structure]) -> str:
+    name = args.__name__
+    comment = [line.strip() for line in (args.__doc__ or "").strip().splitlines()]
+    fields = [field[0] for field in args._fields_]
+    offsets = [f"__builtin_offsetof({name}, {field}) == {getattr(args, field).offset}" for field in fields]
+    return "\n".join(
+        [
+            *(f"/// {line}".rstrip() for line in comment),
+            f"struct {name} {{",
+            *(f"  {_C_TYPES[field[1]]} {field[0]};" for field in args._fields_),
+            "};",
+            f"static_assert(sizeof({name}) == {ctypes.sizeof(args)});",
+            *(f"static_assert({offset});" for offset in offsets),
+        ]
+    )
+
+
+def header() -> str:
+    """The text of hip/args.hpp, without its notice."""
+    structs = "\n\n".join(map(_declaration, ARGS))
+    includes = '#pragma once\n#include "arch/device.hpp"\n'
+    return f"{includes}\nnamespace rocade {{\n\n{structs}\n\n}} // namespace rocade\n"
