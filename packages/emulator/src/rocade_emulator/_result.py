@@ -59,7 +59,7 @@ class Report:
 class Counters:
     """Totals over all waves. Cycles are issue clocks of a model, bytes are as requested.
 
-    `cache_lines` counts the 64-byte lines that memory instructions touched, each instruction by itself;
+    `cache_lines` counts the 128-byte lines that memory instructions touched, each instruction by itself;
     `cache_lines_ideal` is what the same bytes would take if they lay side by side.
     """
 

@@ -112,7 +112,7 @@ public:
     for (const auto& g : resident_.groups)
       collect(*g);
     for (std::size_t k = 0; k < executed_.size(); ++k)
-      count_issue(counters_, launch_.program->insts[k], executed_[k]);
+      count_issue(counters_, launch_.program->target, launch_.program->insts[k], executed_[k]);
     std::lock_guard hold(launch_.lock);
     launch_.counters.add(counters_);
   }

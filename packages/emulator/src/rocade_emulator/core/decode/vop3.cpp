@@ -136,6 +136,7 @@ void decode_mfma(Reader& r) {
   r.reject(!typed && blgp, "blgp");
   if (typed && !(r.inst.exec = f8f6f4_exec(info, cbsz, blgp)))
     r.fail("unsupported fp6 or fp4 type (cbsz, blgp)");
+  r.inst.cycles = r.target == Target::Gfx950 ? info.cycles_gfx950 : info.cycles;
   r.inst.modifiers |= cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
   r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
   constexpr int kLow[] = {0, 9, 18};
