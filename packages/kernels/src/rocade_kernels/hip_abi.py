@@ -34,9 +34,8 @@ def _state(name: str) -> list[Field]:
 _ROWS: list[Field] = [("columns_magic", c_uint64), ("rows", c_int64)]
 _COLUMNS: list[Field] = [("columns", c_uint32), ("packs", c_uint32), ("packs_magic", c_uint32)]
 
-# Where the states of result row i are: row `i * v_row + (first + j) * v_state` for its states j. Without
-# `indptr` first is 0 and there are `fixed` of them; with it, int32 [n + 1], they are indptr[i]:indptr[i + 1] cut
-# to 0:`states`, and v_row is 0.
+# Where state j of result row i is: at `i * v_row + j * v_state`. Without `indptr` j is in 0:`fixed`; with it,
+# int32 [n + 1], j is in indptr[i]:indptr[i + 1], cut to 0:`states`, and v_row is 0.
 _LISTS: list[Field] = [
     ("v", c_void_p),
     ("v_row", c_int64),
@@ -124,9 +123,9 @@ def _tokens(name: str) -> list[Field]:
 
 
 class AppendPagedKvCacheArgs(Structure):
-    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes, elements of any type.
+    """Writes the keys and values of new tokens into a paged cache. Elements are of any type.
 
-    A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
+    Strides are in bytes. A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
     request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
     """
 
@@ -142,9 +141,8 @@ class AppendPagedKvCacheArgs(Structure):
         ("batch", c_uint32),
         ("pool", c_uint32),  # pages of the cache
         ("page_size", c_uint32),
-        ("page_magic", c_uint32),  # divides by page_size
         ("key_columns", c_uint32),  # units of a token's keys; `unit` bytes each
-        ("key_columns_magic", c_uint32),
+        ("key_columns_magic", c_uint32),  # 1, which makes every quotient 0, for one token a block
         ("key_units", c_uint32),  # units of one head's keys
         ("key_units_magic", c_uint32),
         ("value_columns", c_uint32),
@@ -153,6 +151,7 @@ class AppendPagedKvCacheArgs(Structure):
         ("value_units_magic", c_uint32),
         ("rows_a_block", c_uint32),  # tokens
         ("unit", c_uint32),  # 16, 8, 4, 2 or 1 bytes: what everything is a multiple of
+        ("reserved", c_uint32),
     ]
 
 

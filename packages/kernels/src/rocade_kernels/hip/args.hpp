@@ -159,10 +159,10 @@ static_assert(__builtin_offsetof(AttentionSumArgs, fixed) == 100);
 static_assert(__builtin_offsetof(AttentionSumArgs, slices) == 104);
 static_assert(__builtin_offsetof(AttentionSumArgs, aligned) == 108);
 
-/// Writes the keys and values of new tokens into a paged cache. Strides are in bytes, elements of any type.
+/// Writes the keys and values of new tokens into a paged cache. Elements are of any type.
 ///
-/// A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
-/// request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+/// Strides are in bytes. A token is skipped when its batch index is outside 0:`batch`, its position is
+/// negative or beyond its request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
 struct AppendPagedKvCacheArgs {
   void* key;
   i64 key_row;
@@ -187,7 +187,6 @@ struct AppendPagedKvCacheArgs {
   u32 batch;
   u32 pool;
   u32 page_size;
-  u32 page_magic;
   u32 key_columns;
   u32 key_columns_magic;
   u32 key_units;
@@ -198,6 +197,7 @@ struct AppendPagedKvCacheArgs {
   u32 value_units_magic;
   u32 rows_a_block;
   u32 unit;
+  u32 reserved;
 };
 static_assert(sizeof(AppendPagedKvCacheArgs) == 216);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key) == 0);
@@ -223,16 +223,16 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows) == 152);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, batch) == 160);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, pool) == 164);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_size) == 168);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_magic) == 172);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 176);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 180);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 184);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 188);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 192);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 196);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 200);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 204);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 208);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 212);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 172);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 176);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 180);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 184);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 188);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 192);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 196);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 200);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
 
 } // namespace rocade

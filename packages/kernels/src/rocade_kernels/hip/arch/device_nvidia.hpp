@@ -22,6 +22,13 @@ ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));
 }
 
+/// A value that all lanes of the warp have anyway.
+ROCADE_DEVICE u32 uniform(u32 x) { return x; }
+
+ROCADE_DEVICE u32 wave_min(u32 x) {
+  return static_cast<u32>(__nvvm_redux_sync_umin(static_cast<int>(x), static_cast<int>(0xffffffffu)));
+}
+
 /// 2^x within 2 ulp and 1/x within 1 ulp; subnormals are 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __nvvm_rcp_approx_ftz_f(x); }
