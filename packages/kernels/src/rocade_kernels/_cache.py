@@ -1,4 +1,4 @@
-"""What the builders share: a cache that only its owner writes, locks, whole files, and the runner of compilers."""
+"""What the builders share: a private cache, locks, files written whole, and the runner of compilers."""
 
 from __future__ import annotations
 
