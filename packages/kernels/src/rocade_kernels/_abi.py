@@ -1,4 +1,4 @@
-"""The structs of cpu/rocade_cpu.h as packed bytes, 8 a field: q for integers and addresses, d for doubles.
+"""The structs of cpu/rocade_cpu.h and planner/work_list.h as packed bytes: q for integers and addresses.
 
 Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan has few microseconds
 to spend. Fields are in the header's order; sizes are compared when the library is loaded.
@@ -16,6 +16,11 @@ MERGE = Struct("@22q")
 MERGE_PAIR = Struct("@27q")
 APPEND = Struct("@28q")
 STRUCTS = (LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
+WORK_ARGS = Struct("@12q" + 2 * "3q3d" + "d5q")
+WORK_FACTS = Struct("@17q")
+WORK_ITEM = Struct("@2q8iI3i")
+WORK_MERGE = Struct("@6i")
+WORK_STRUCTS = (WORK_ARGS, WORK_FACTS, WORK_ITEM, WORK_MERGE)
 PLAN_FACTS = 6
 UNIT_FIELDS = 9
 

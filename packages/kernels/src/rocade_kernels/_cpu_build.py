@@ -21,6 +21,7 @@ from rocade_kernels import _cache, _settings
 from rocade_kernels._cache import LOG, BuildError
 
 SOURCES = Path(__file__).parent / "cpu"
+PLANNER = "../planner"  # beside the CPU sources: the GPU planner, in the same library
 SHIPPED = Path(__file__).parent / "lib" / "librocade_cpu.so"
 
 FLAGS = (
@@ -75,7 +76,7 @@ def is_x86() -> bool:
 def source_hash(sources: Path = SOURCES) -> str:
     """Hash of everything that decides what the library does: sources, headers and flags."""
     digest = hashlib.sha256()
-    for path in sorted(sources.glob("*.[ch]*")):
+    for path in [*sorted(sources.glob("*.[ch]*")), *sorted((sources / PLANNER).glob("*.[ch]*"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(repr((FLAGS, sorted(ISA_FLAGS.items()), platform.machine())).encode())
     return digest.hexdigest()[:16]
@@ -111,7 +112,10 @@ def steps(sources: Path) -> list[Step]:
     isas = ISA_FLAGS if is_x86() else {"plain": ()}
     kernels = [Step(KERNELS, f"{isa}.o", flags) for isa, flags in reversed(isas.items())]
     rest = [Step(p.name, f"{p.stem}.o") for p in sorted(sources.glob("*.cpp")) if p.name != KERNELS]
-    return kernels + rest
+    planner = [
+        Step(f"{PLANNER}/{p.name}", f"planner-{p.stem}.o") for p in sorted((sources / PLANNER).glob("*.cpp"))
+    ]
+    return kernels + rest + planner
 
 
 def compile_library(

@@ -31,6 +31,11 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_merge_pair": (c_int32, [c_char_p]),
     "rk_append": (c_int32, [c_char_p]),
     "rk_use_team": (None, [c_void_p, c_void_p]),
+    "rk_work_struct_sizes": (None, [c_void_p]),
+    "rk_work_create": (c_void_p, []),
+    "rk_work_free": (None, [c_void_p]),
+    "rk_work_plan": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "rk_work_write": (c_int32, [c_void_p, c_void_p]),
 }
 
 
@@ -42,11 +47,15 @@ def load(path: Path) -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     if lib.rk_abi_version() != ABI_VERSION:
         raise OSError(f"{path} has ABI version {lib.rk_abi_version()}; expected {ABI_VERSION}")
-    sizes = (c_int64 * len(_abi.STRUCTS))()
-    lib.rk_struct_sizes(sizes)
-    expected = [struct.size for struct in _abi.STRUCTS]
-    if list(sizes) != expected:
-        raise OSError(f"{path} has structs of {list(sizes)} bytes; expected {expected}")
+    for function, structs in (
+        (lib.rk_struct_sizes, _abi.STRUCTS),
+        (lib.rk_work_struct_sizes, _abi.WORK_STRUCTS),
+    ):
+        sizes = (c_int64 * len(structs))()
+        function(sizes)
+        expected = [struct.size for struct in structs]
+        if list(sizes) != expected:
+            raise OSError(f"{path} has structs of {list(sizes)} bytes; expected {expected}")
     return lib
 
 

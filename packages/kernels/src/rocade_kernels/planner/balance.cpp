@@ -1,0 +1,115 @@
+// Shares the elements of one shape out to blocks, so that all of them end together.
+//
+// The sequence of elements is a line of nanoseconds. Block b begins at b shares of it, moved to the nearest
+// end of an element, or to a step within one where elements may be cut.
+#include "work_planner.hpp"
+
+namespace rk {
+namespace {
+
+// A block has work for so many times what a cut adds, or cuts do not pay.
+constexpr double kLeastShare = 2.0;
+
+class Line {
+public:
+  Line(const rk_work_planner& plan, const WorkShare& share, int shape)
+      : plan_(plan), share_(share), shape_(plan.args.shapes[shape]), heads_(static_cast<double>(plan.heads)),
+        tiles_(static_cast<double>(plan.tiles[shape])) {}
+
+  // Fills `begin` with the places of at most `blocks` blocks, none of them empty, and returns what the
+  // dearest block costs.
+  double cut(Array<WorkPlace>& begin, int64_t blocks, bool may_cut) {
+    const int32_t units = static_cast<int32_t>(share_.order.size());
+    const double each = share_.total / static_cast<double>(blocks);
+    double dearest = 0, from = 0;
+    WorkPlace last = {0, 0, 0};
+    int32_t unit = 0;
+    double before = 0; // of all units before `unit`
+    begin.resize(0);
+    begin.push(last);
+    for (int64_t b = 1; b <= blocks; ++b) {
+      WorkPlace place = {units, 0, 0};
+      double at = share_.total;
+      if (b < blocks) {
+        const double target = each * static_cast<double>(b);
+        while (unit < units && before + heads_ * cost(unit) <= target)
+          before += heads_ * cost(unit++);
+        if (unit < units)
+          place = nearest(unit, target - before, may_cut, at = before);
+      }
+      if (place.unit == last.unit && place.head == last.head && place.step == last.step)
+        continue;
+      const double extra = (last.step > 0 ? both() : 0) + (place.step > 0 ? piece() : 0);
+      dearest = larger(dearest, at - from + extra);
+      from = at;
+      begin.push(last = place);
+    }
+    return dearest;
+  }
+
+private:
+  static double larger(double a, double b) { return a > b ? a : b; }
+  double cost(int32_t unit) const { return plan_.element_ns(plan_.units[share_.order[unit]]); }
+  double piece() const { return tiles_ * shape_.piece_ns; }
+  double both() const { return tiles_ * (shape_.piece_ns + shape_.item_ns); }
+
+  // The place nearest to x nanoseconds into a unit's elements; `at` becomes where that is.
+  WorkPlace nearest(int32_t unit, double x, bool may_cut, double& at) const {
+    const double each = cost(unit), step = tiles_ * shape_.step_ns;
+    const int32_t steps = plan_.units[share_.order[unit]].steps;
+    int32_t head = static_cast<int32_t>(x / each);
+    head = head < static_cast<int32_t>(plan_.heads) ? head : static_cast<int32_t>(plan_.heads) - 1;
+    const double within = x - each * head;
+    if (may_cut) {
+      const int32_t least = static_cast<int32_t>(piece() / step) + 1; // what is moved is worth the cut
+      const int32_t s = static_cast<int32_t>((within - tiles_ * shape_.item_ns) / step + 0.5);
+      if (s >= least && steps - s >= least) {
+        at += each * head + tiles_ * shape_.item_ns + step * s;
+        return {unit, head, s};
+      }
+    }
+    if (within > each / 2)
+      ++head;
+    at += each * head;
+    return head == plan_.heads ? WorkPlace{unit + 1, 0, 0} : WorkPlace{unit, head, 0};
+  }
+
+  const rk_work_planner& plan_;
+  const WorkShare& share_;
+  const rk_work_shape& shape_;
+  const double heads_, tiles_;
+};
+
+bool is_cut(const Array<WorkPlace>& begin) {
+  for (const WorkPlace& place : begin)
+    if (place.step > 0)
+      return true;
+  return false;
+}
+
+} // namespace
+
+void balance(rk_work_planner& plan, int shape) {
+  WorkShare& share = plan.shares[shape];
+  share.cut = false;
+  share.begin.resize(0);
+  if (share.order.size() == 0)
+    return;
+  const rk_work_shape& facts = plan.args.shapes[shape];
+  Line line(plan, share, shape);
+  const double whole = line.cut(share.begin, facts.blocks, false);
+  const double even = share.total / static_cast<double>(facts.blocks);
+  if (!plan.free_to_cut() || whole <= even + plan.args.launch_ns)
+    return;
+  const double least =
+      kLeastShare * static_cast<double>(plan.tiles[shape]) * (facts.item_ns + facts.piece_ns);
+  int64_t blocks = least > 0 ? static_cast<int64_t>(share.total / least) : facts.blocks;
+  blocks = blocks < 1 ? 1 : blocks < facts.blocks ? blocks : facts.blocks;
+  const double apart = line.cut(share.other, blocks, true);
+  if (apart + plan.args.launch_ns < whole && is_cut(share.other)) {
+    share.begin.swap(share.other);
+    share.cut = true;
+  }
+}
+
+} // namespace rk

@@ -1,0 +1,360 @@
+// The C ABI of the GPU planner: checks, sizes for now or for a whole graph, and the list itself.
+#include <new>
+
+#include "work_planner.hpp"
+
+namespace rk {
+namespace {
+
+constexpr int64_t kAlign = 16; // bytes, of every part
+constexpr int64_t kMaxLevels = 64;
+constexpr int64_t kMaxBytes = int64_t{1} << 40; // of a list: larger ones are refused, not computed with
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+bool is_shape(const rk_work_shape& shape) {
+  return shape.rows >= 1 && shape.rows <= 1 << 16 && shape.keys >= 1 && shape.keys <= 1 << 16 &&
+         shape.blocks >= 1 && shape.blocks <= 1 << 20 && shape.step_ns > 0 && shape.item_ns > 0 &&
+         shape.piece_ns >= 0 && shape.step_ns < 1e9 && shape.item_ns < 1e9 && shape.piece_ns < 1e9;
+}
+
+bool is_sane(const rk_work_args& args) {
+  if (args.num_levels < 1 || args.num_levels > kMaxLevels || args.first_entry == nullptr)
+    return false;
+  if (args.graph != 0 && (args.max_keys == nullptr || args.max_rows < args.num_rows ||
+                          args.max_rows > INT32_MAX / 2 || args.max_rows_request < 0))
+    return false;
+  return is_shape(args.shapes[kFew]) && is_shape(args.shapes[kMany]) && args.merge_rows >= 1 &&
+         args.merge_rows <= 1 << 16 && args.launch_ns >= 0 && args.fixed_split_size <= INT32_MAX;
+}
+
+rk_status build(const rk_work_args& args, rk_plan& tree) {
+  tree.nodes.resize(0);
+  tree.levels.resize(0);
+  const rk_plan_args plain = {args.levels,
+                              args.num_levels,
+                              args.num_rows,
+                              args.num_qo_heads,
+                              args.num_kv_heads,
+                              args.head_dim,
+                              args.head_dim,
+                              RK_FP16,
+                              args.mask,
+                              args.mask_indptr,
+                              args.window_left,
+                              0,
+                              args.fixed_split_size,
+                              args.disable_split,
+                              1,
+                              1,
+                              -1};
+  return build_tree(plain, tree);
+}
+
+void start(rk_work_planner& plan, const rk_work_args& args) {
+  plan.args = args;
+  plan.heads = args.num_kv_heads;
+  plan.group = args.num_qo_heads / args.num_kv_heads;
+  plan.positions = false;
+  plan.units.resize(0);
+  for (int64_t level = 0; level < args.num_levels; ++level)
+    plan.first_entry_of_level[level] = args.first_entry[level];
+  for (int s = 0; s < kShapes; ++s) {
+    const int64_t rows = args.shapes[s].rows;
+    plan.tokens[s] = plan.group > rows ? 1 : rows / plan.group;
+    plan.tiles[s] = plan.group > rows ? (plan.group + rows - 1) / rows : 1;
+    plan.shares[s].order.resize(0);
+    plan.shares[s].total = 0;
+  }
+}
+
+// How much of everything there is, or may be.
+struct Sizes {
+  int64_t blocks[kShapes], items, merges, pieces, positions, states;
+};
+
+Sizes sizes_now(const rk_work_planner& plan) {
+  return {{plan.shares[kFew].blocks(), plan.shares[kMany].blocks()},
+          plan.num_items,
+          plan.merges.size(),
+          plan.pieces.size(),
+          plan.positions ? plan.args.num_rows : 0,
+          plan.num_states};
+}
+
+// Units that requests of at most `rows` rows and `keys` keys together may have in a shape, and the tokens of
+// them all. One request with everything has the most pieces.
+struct Bound {
+  int64_t units, tokens;
+};
+
+Bound level_bound(const rk_work_planner& plan, int64_t level, int shape) {
+  const rk_work_args& args = plan.args;
+  const int64_t batch = args.levels[level].batch, rows = args.max_rows;
+  const int64_t units = batch + rows / plan.tokens[shape];
+  if (args.fixed_split_size == 0)
+    return {units, rows};
+  const int64_t splits = args.max_keys[level] / args.fixed_split_size + 1; // ends cut by a window included
+  return {units * (splits + 1), rows * (splits + 1)};
+}
+
+// For any plan within the limits of a graph, whose kernels have their sizes and places fixed.
+Sizes sizes_for_graph(const rk_work_planner& plan) {
+  const rk_work_args& args = plan.args;
+  Sizes most = {};
+  int64_t states = 0, cover = 0; // of plans in which every result is partial
+  for (int s = 0; s < kShapes; ++s) {
+    if (s == kMany && args.num_levels == 1 && args.max_rows_request * plan.group <= args.shapes[kFew].rows)
+      continue;
+    const int64_t cuts = plan.free_to_cut() ? args.shapes[s].blocks - 1 : 0;
+    most.blocks[s] = args.shapes[s].blocks;
+    int64_t units = 0, tokens = 0;
+    for (int64_t level = 0; level < args.num_levels; ++level) {
+      const Bound bound = level_bound(plan, level, s);
+      units += bound.units;
+      tokens += bound.tokens;
+    }
+    most.items +=
+        (smaller(units * plan.heads, units + most.blocks[s] + cuts * plan.heads) + cuts) * plan.tiles[s];
+    most.states += 2 * cuts * plan.tokens[s];
+    most.merges += cuts * (plan.tokens[s] / args.merge_rows + 1);
+    most.pieces += 2 * cuts * (plan.tokens[s] / args.merge_rows + 1);
+    states = tokens > states ? tokens : states;
+    cover = units > cover ? units : cover;
+  }
+  if (args.num_levels > 1 || args.fixed_split_size > 0) {
+    most.states += states * plan.heads;
+    most.merges += args.max_rows * plan.heads;
+    most.pieces += states * plan.heads + most.states;
+  }
+  most.positions =
+      args.num_levels > 1 && (args.mask != RK_MASK_NONE || args.window_left >= 0) ? args.max_rows : 0;
+  return most;
+}
+
+bool fits(const Sizes& now, const Sizes& most) {
+  return now.items <= most.items && now.merges <= most.merges && now.pieces <= most.pieces &&
+         now.positions <= most.positions && now.states <= most.states &&
+         now.blocks[kFew] <= most.blocks[kFew] && now.blocks[kMany] <= most.blocks[kMany];
+}
+
+rk_status lay_out(rk_work_planner& plan) {
+  const Sizes now = sizes_now(plan);
+  const bool graph = plan.args.graph != 0;
+  const Sizes most = graph ? sizes_for_graph(plan) : now;
+  if (!fits(now, most) || most.states > INT32_MAX || most.pieces > INT32_MAX || most.merges > INT32_MAX)
+    return RK_TOO_LONG;
+  const bool merge = graph ? most.merges > 0 : now.merges > 0;
+  rk_work_facts& f = plan.facts;
+  int64_t at = 0;
+  for (int s = 0; s < kShapes; ++s) {
+    f.grid[s] = most.blocks[s];
+    f.first_item[s] = at;
+    at += aligned((most.blocks[s] + 1) * static_cast<int64_t>(sizeof(int32_t)));
+  }
+  f.merge_grid = merge ? most.merges : 0;
+  f.merge_count = at;
+  f.merges = at += kAlign;
+  f.pieces = at += aligned(most.merges * static_cast<int64_t>(sizeof(rk_work_merge)));
+  at += aligned(most.pieces * static_cast<int64_t>(sizeof(int32_t)));
+  f.positions = most.positions > 0 ? at : -1;
+  f.items = at += aligned(most.positions * static_cast<int64_t>(sizeof(int32_t)));
+  f.bytes = at + now.items * static_cast<int64_t>(sizeof(rk_work_item));
+  f.capacity = at + most.items * static_cast<int64_t>(sizeof(rk_work_item));
+  const int64_t state = plan.group * static_cast<int64_t>(sizeof(float));
+  f.lse_offset = aligned(most.states * state * plan.args.head_dim);
+  f.float_bytes = f.lse_offset + aligned(most.states * state);
+  f.num_items = now.items;
+  f.num_merges = now.merges;
+  f.num_states = now.states;
+  return f.capacity > kMaxBytes || now.items > INT32_MAX ? RK_TOO_LONG : RK_OK;
+}
+
+// Writes the items of one shape, block after block.
+class Writer {
+public:
+  Writer(const rk_work_planner& plan, int shape, rk_work_item* to, int32_t* first)
+      : plan_(plan), share_(plan.shares[shape]), keys_(plan.args.shapes[shape].keys),
+        tiles_(plan.tiles[shape]), rows_(static_cast<int32_t>(plan.args.shapes[shape].rows)), to_(to),
+        first_(first) {}
+
+  // Returns where the next shape's items go. `split` is the next partial element, and moves on.
+  rk_work_item* write(const rk_work_item* items, const WorkSplit*& split) {
+    split_ = split;
+    split_end_ = plan_.splits.end();
+    const int64_t blocks = share_.blocks();
+    for (int64_t b = 0; b < blocks; ++b) {
+      first_[b] = static_cast<int32_t>(to_ - items);
+      write_block(share_.begin[b], share_.begin[b + 1]);
+    }
+    const int64_t all = plan_.args.graph != 0 ? plan_.facts.grid[&share_ - plan_.shares] : blocks;
+    for (int64_t b = blocks; b <= all; ++b) // the rest has no work
+      first_[b] = static_cast<int32_t>(to_ - items);
+    split = split_;
+    return to_;
+  }
+
+private:
+  void write_block(WorkPlace at, WorkPlace end) {
+    for (; at.unit <= end.unit; at = {at.unit + 1, 0, 0}) {
+      const bool last = at.unit == end.unit;
+      if (last && at.head == end.head && at.step == end.step)
+        return;
+      const int32_t u = share_.order[at.unit];
+      const WorkUnit& unit = plan_.units[u];
+      rk_work_item item = describe(unit);
+      const int32_t heads = last ? end.head : static_cast<int32_t>(plan_.heads);
+      if (unit.first_split < 0 && tiles_ == 1) {
+        write_whole(item, at.head, heads);
+        at.head = at.head < heads ? heads : at.head;
+      }
+      for (; at.head < heads; ++at.head, at.step = 0)
+        write_element(item, unit, u, at.head, at.step, unit.steps);
+      if (last && at.step < end.step)
+        write_element(item, unit, u, at.head, at.step, end.step);
+    }
+  }
+
+  // Elements with final results, of several KV heads: one item.
+  void write_whole(rk_work_item& item, int32_t head, int32_t end) {
+    if (head >= end)
+      return;
+    item.kv_head = head;
+    item.kv_heads = end - head;
+    *to_++ = item;
+    item.kv_heads = 1;
+  }
+
+  rk_work_item describe(const WorkUnit& unit) const {
+    const Node& node = plan_.tree.nodes[unit.node];
+    rk_work_item item = {};
+    item.kv_base = plan_.first_entry_of_level[node.level] + node.first_entry;
+    item.q_begin = unit.row;
+    item.q_len = unit.tokens;
+    item.q_position = unit.q_position;
+    item.kv_position = unit.kv_position;
+    item.flags = unit.flags;
+    item.kv_begin = unit.key_begin;
+    item.kv_end = unit.key_end;
+    item.state = -1;
+    item.kv_heads = 1;
+    if (plan_.args.mask == RK_MASK_CUSTOM) {
+      item.mask_step = node.kv_len;
+      item.mask_bit = node.mask_byte * 8 + int64_t{unit.row - node.row_begin} * node.kv_len;
+    }
+    return item;
+  }
+
+  void write_element(rk_work_item& item, const WorkUnit& unit, int32_t u, int32_t head, int32_t from,
+                     int32_t to) {
+    item.kv_head = head;
+    item.kv_begin = from == 0 ? unit.key_begin : unit.key_begin + static_cast<int32_t>(from * keys_);
+    item.kv_end = to == unit.steps ? unit.key_end : unit.key_begin + static_cast<int32_t>(to * keys_);
+    item.state = -1;
+    if (split_ != split_end_ && split_->unit == u && split_->head == head) {
+      item.state = split_->first_state + piece_++ * unit.tokens;
+      if (to == unit.steps) {
+        ++split_;
+        piece_ = 0;
+      }
+    }
+    item.row_begin = 0;
+    for (int64_t tile = 0; tile < tiles_; ++tile, item.row_begin += rows_)
+      *to_++ = item;
+  }
+
+  const rk_work_planner& plan_;
+  const WorkShare& share_;
+  const int64_t keys_, tiles_;
+  const int32_t rows_;
+  rk_work_item* to_;
+  int32_t* first_;
+  const WorkSplit *split_ = nullptr, *split_end_ = nullptr;
+  int32_t piece_ = 0;
+};
+
+template <class T> void copy_out(char* to, const Array<T>& from) {
+  if (from.size() > 0)
+    memcpy(to, from.data(), static_cast<size_t>(from.size()) * sizeof(T));
+}
+
+} // namespace
+} // namespace rk
+
+bool rk_work_planner::failed() const {
+  bool any = tree.nodes.failed() || tree.levels.failed() || tree.row_position.failed() || units.failed() ||
+             splits.failed() || cover.failed() || cover_first.failed() || cover_units.failed() ||
+             merges.failed() || pieces.failed();
+  for (const rk::WorkShare& share : shares)
+    any |= share.order.failed() || share.begin.failed() || share.other.failed();
+  return any;
+}
+
+extern "C" {
+
+void rk_work_struct_sizes(int64_t* sizes) {
+  sizes[0] = sizeof(rk_work_args);
+  sizes[1] = sizeof(rk_work_facts);
+  sizes[2] = sizeof(rk_work_item);
+  sizes[3] = sizeof(rk_work_merge);
+}
+
+rk_work_planner* rk_work_create(void) {
+  void* memory = calloc(1, sizeof(rk_work_planner));
+  return memory == nullptr ? nullptr : new (memory) rk_work_planner();
+}
+
+void rk_work_free(rk_work_planner* planner) {
+  if (planner == nullptr)
+    return;
+  planner->~rk_work_planner();
+  free(planner);
+}
+
+int32_t rk_work_plan(rk_work_planner* planner, const rk_work_args* args, rk_work_facts* facts) {
+  if (!rk::is_sane(*args))
+    return RK_BAD_ARGUMENT;
+  if (const rk_status bad = rk::build(*args, planner->tree))
+    return bad;
+  rk::start(*planner, *args);
+  if (const rk_status bad = rk::list_units(*planner))
+    return bad;
+  rk::find_cover(*planner);
+  if (planner->failed())
+    return RK_NO_MEMORY;
+  for (int shape = 0; shape < rk::kShapes; ++shape)
+    rk::balance(*planner, shape);
+  rk::number_states(*planner);
+  if (planner->num_states > INT32_MAX)
+    return RK_TOO_LONG;
+  rk::list_merges(*planner);
+  if (planner->failed())
+    return RK_NO_MEMORY;
+  if (const rk_status bad = rk::lay_out(*planner))
+    return bad;
+  *facts = planner->facts;
+  return RK_OK;
+}
+
+int32_t rk_work_write(const rk_work_planner* planner, void* to) {
+  const rk_work_facts& f = planner->facts;
+  char* out = static_cast<char*>(to);
+  rk_work_item* items = reinterpret_cast<rk_work_item*>(out + f.items);
+  rk_work_item* next = items;
+  const rk::WorkSplit* split = planner->splits.begin();
+  for (int shape = 0; shape < rk::kShapes; ++shape) {
+    int32_t* first = reinterpret_cast<int32_t*>(out + f.first_item[shape]);
+    next = rk::Writer(*planner, shape, next, first).write(items, split);
+  }
+  const int32_t count[4] = {static_cast<int32_t>(f.num_merges), 0, 0, 0};
+  memcpy(out + f.merge_count, count, sizeof count);
+  rk::copy_out(out + f.merges, planner->merges);
+  rk::copy_out(out + f.pieces, planner->pieces);
+  if (f.positions >= 0)
+    rk::copy_out(out + f.positions, planner->tree.row_position);
+  return next - items == f.num_items ? RK_OK : RK_BAD_ARGUMENT;
+}
+
+} // extern "C"

@@ -1,0 +1,87 @@
+// The planner of GPU work: data between its steps, which are units.cpp, balance.cpp, merges.cpp and
+// work_list.cpp.
+//
+// A unit is a run of tokens of one request, as many as a tile holds, against the keys of one level that they
+// see. With each KV head it is an element: what one block does, or what several blocks share by keys.
+#pragma once
+#include "../cpu/planner.hpp"
+#include "work_list.h"
+
+namespace rk {
+
+enum Shape2 { kFew = 0, kMany = 1, kShapes = 2 }; // query rows of a tile
+
+struct WorkUnit {
+  int32_t node;
+  int32_t row, tokens;        // first query row
+  int32_t key_begin, key_end; // of the node
+  int32_t steps;
+  int32_t q_position, kv_position; // global: of the first token, of the node's first key
+  uint32_t flags;                  // kItemCausal, kItemPositions
+  int32_t shape;
+  int32_t alone;       // no other unit has any of its rows
+  int32_t first_split; // in `splits`: one a KV head when not alone; -1: none
+};
+
+constexpr uint32_t kItemCausal = 1, kItemPositions = 2; // AttentionItem::flags
+
+// A place in the sequence of elements of one shape: unit order[unit], a KV head, a step within.
+struct WorkPlace {
+  int32_t unit, head, step;
+};
+
+// An element with partial results: `count` pieces of unit.tokens states each.
+struct WorkSplit {
+  int32_t unit, head;
+  int32_t first_state, count;
+};
+
+// What balance.cpp decides for one shape.
+struct WorkShare {
+  Array<int32_t> order;   // units of this shape
+  Array<WorkPlace> begin; // of each block, and the end
+  Array<WorkPlace> other; // the candidate that lost
+  double total;           // of all elements, nanoseconds
+  bool cut;               // some block begins within an element
+
+  int64_t blocks() const { return begin.size() > 0 ? begin.size() - 1 : 0; }
+};
+
+} // namespace rk
+
+struct rk_work_planner {
+  rk_plan tree; // nodes and row positions
+  rk::Array<rk::WorkUnit> units;
+  rk::WorkShare shares[rk::kShapes];
+  rk::Array<rk::WorkSplit> splits; // in the order in which the shapes' blocks meet them
+  rk::Array<int32_t> cover;        // units of each row; empty when every row has one
+  rk::Array<int32_t> cover_first;  // [rows + 1], into cover_units
+  rk::Array<int32_t> cover_units;
+  rk::Array<rk_work_merge> merges;
+  rk::Array<int32_t> pieces;
+  rk_work_args args; // the arrays it points to are not kept
+  int64_t first_entry_of_level[64];
+  int64_t group, heads;
+  int64_t tokens[rk::kShapes]; // that a tile holds, at least 1
+  int64_t tiles[rk::kShapes];  // that one token takes; above 1 only when tokens is 1
+  bool positions;              // some unit needs them
+  int64_t num_states, num_items;
+  rk_work_facts facts;
+
+  bool free_to_cut() const { return args.fixed_split_size == 0 && args.disable_split == 0; }
+  double element_ns(const rk::WorkUnit& unit) const {
+    const rk_work_shape& shape = args.shapes[unit.shape];
+    return static_cast<double>(tiles[unit.shape]) * (shape.item_ns + unit.steps * shape.step_ns);
+  }
+  bool failed() const;
+};
+
+namespace rk {
+
+rk_status list_units(rk_work_planner& plan); // units.cpp
+void balance(rk_work_planner& plan, int shape);
+void find_cover(rk_work_planner& plan); // merges.cpp
+void number_states(rk_work_planner& plan);
+void list_merges(rk_work_planner& plan);
+
+} // namespace rk

@@ -1,0 +1,133 @@
+"""Work lists of the GPU attention kernel: planned from host addresses by the native library, with no tensor
+library.
+
+A list is planned first, which says how much memory it takes, and written once to where it is wanted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+from rocade_kernels import _abi, _native
+from rocade_kernels.cpu_plans import LevelArrays, check
+
+
+class WorkShape(NamedTuple):
+    """A shape of the attention kernel on one device. Times are nanoseconds of a block while all blocks run."""
+
+    rows: int  # packed query rows of a tile
+    keys: int  # of a step
+    blocks: int  # that run at the same time
+    step_ns: float  # a tile of rows against a step of keys
+    item_ns: float  # what an item costs beside its steps
+    piece_ns: float  # a tile of partial results: stored and merged
+
+
+class WorkArgs(NamedTuple):
+    """What a list depends on beside the levels, in the order of `rk_work_args` (planner/work_list.h)."""
+
+    num_rows: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    few: WorkShape  # for few query rows: decode
+    many: WorkShape
+    launch_ns: float  # what one launch more costs
+    merge_rows: int  # tokens a merge item
+    mask: int = _abi.MASK_NONE
+    mask_indptr: int = 0  # address of int64 [batch + 1]
+    window_left: int = -1
+    fixed_split_size: int = 0  # keys, 0: the planner decides
+    disable_split: int = 0
+
+
+class GraphLimits(NamedTuple):
+    """What all plans of a graph stay within."""
+
+    max_rows: int  # query rows
+    max_rows_request: int  # query rows of one request of the last level
+    max_keys: tuple[int, ...]  # of all requests of each level together
+
+
+class WorkFacts(NamedTuple):
+    """Where the parts of a list are, in bytes from its start, and what to launch; `rk_work_facts`."""
+
+    bytes: int
+    capacity: int
+    float_bytes: int
+    lse_offset: int
+    grid_few: int
+    grid_many: int
+    first_few: int
+    first_many: int
+    merge_grid: int
+    merge_count: int
+    merges: int
+    pieces: int
+    positions: int
+    items: int
+    num_items: int
+    num_merges: int
+    num_states: int
+
+
+class WorkPlanner:
+    """Makes one list after another, in memory that it keeps. It belongs to one thread at a time."""
+
+    __slots__ = ("_facts", "_handle", "_lib")
+
+    def __init__(self) -> None:
+        self._handle = 0
+        self._lib = _native.library()
+        self._handle = self._lib.rk_work_create() or 0
+        if not self._handle:
+            raise MemoryError("planner: out of memory")
+        self._facts = (ctypes.c_int64 * len(WorkFacts._fields))()
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._lib.rk_work_free(self._handle)
+
+    def plan(
+        self,
+        levels: list[LevelArrays],
+        first_entry: list[int],
+        args: WorkArgs,
+        graph: GraphLimits | None = None,
+    ) -> WorkFacts:
+        """Decide on a list; the arrays are read now and not kept.
+
+        Args:
+            levels: most shared first.
+            first_entry: what is added to each level's places in its page table, or to its dense rows.
+            args: the rest.
+            graph: sizes and places are then for any plan within these limits.
+
+        Raises:
+            NativeError: arrays contradict each other, or the list is too long, or beyond the limits.
+        """
+        count = len(levels)
+        arrays = b"".join([_abi.LEVEL.pack(*level) for level in levels])
+        at = ctypes.create_string_buffer(arrays, len(arrays))
+        entries = (ctypes.c_int64 * count)(*first_entry)
+        limits = None if graph is None else (ctypes.c_int64 * count)(*graph.max_keys)
+        packed = _abi.WORK_ARGS.pack(
+            ctypes.addressof(at),
+            count,
+            ctypes.addressof(entries),
+            *args[:4],
+            *args[8:],
+            *args.few,
+            *args.many,
+            args.launch_ns,
+            args.merge_rows,
+            *((0, 0, 0) if graph is None else (1, graph.max_rows, graph.max_rows_request)),
+            0 if limits is None else ctypes.addressof(limits),
+        )
+        check(self._lib.rk_work_plan(self._handle, packed, self._facts), "plan")
+        return WorkFacts(*self._facts)
+
+    def write(self, address: int) -> None:
+        """Write the list that was planned last to host memory of `facts.bytes` bytes, 16-byte aligned."""
+        check(self._lib.rk_work_write(self._handle, address), "plan")
