@@ -123,10 +123,10 @@ def _tokens(name: str) -> list[Field]:
 
 
 class AppendPagedKvCacheArgs(Structure):
-    """Writes the keys and values of new tokens into a paged cache. Elements are of any type.
+    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes here.
 
-    Strides are in bytes. A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
-    request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+    A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
+    request's pages, or its page is outside the pool. Blocks with y = 0 write keys, those with 1 values.
     """
 
     _fields_ = [

@@ -159,10 +159,10 @@ static_assert(__builtin_offsetof(AttentionSumArgs, fixed) == 100);
 static_assert(__builtin_offsetof(AttentionSumArgs, slices) == 104);
 static_assert(__builtin_offsetof(AttentionSumArgs, aligned) == 108);
 
-/// Writes the keys and values of new tokens into a paged cache. Elements are of any type.
+/// Writes the keys and values of new tokens into a paged cache. Strides are in bytes here.
 ///
-/// Strides are in bytes. A token is skipped when its batch index is outside 0:`batch`, its position is
-/// negative or beyond its request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+/// A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
+/// request's pages, or its page is outside the pool. Blocks with y = 0 write keys, those with 1 values.
 struct AppendPagedKvCacheArgs {
   void* key;
   i64 key_row;

@@ -26,6 +26,13 @@ ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }
 
+/// `x`, about which the compiler knows nothing any more. Neighbouring accesses at such offsets stay apart:
+/// the compiler would join them into wide ones that are not aligned.
+ROCADE_DEVICE u32 opaque(u32 x) {
+  asm("" : "+v"(x));
+  return x;
+}
+
 /// A value that all lanes of the wave have anyway, in a scalar register.
 ROCADE_DEVICE u32 uniform(u32 x) {
   return static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));

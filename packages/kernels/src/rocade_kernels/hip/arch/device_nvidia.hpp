@@ -22,6 +22,9 @@ ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));
 }
 
+/// `x`; see the AMD one. This compiler does not join accesses unless they are aligned.
+ROCADE_DEVICE u32 opaque(u32 x) { return x; }
+
 /// A value that all lanes of the warp have anyway.
 ROCADE_DEVICE u32 uniform(u32 x) { return x; }
 

@@ -9,6 +9,7 @@ namespace rocade {
 /// top), `top` the greatest lse so far. A state with an lse of -inf is left out, whatever its values.
 template <class In, bool kWeighted, bool kAligned> struct Accumulator {
   static constexpr int kPacked = kPack<In>;
+  static constexpr u32 kBatch = kAligned ? 4 : 1; // the slow path must not cost the fast one registers
   using Floats = Vector<float, kPacked>;
 
   Floats total{};
@@ -146,8 +147,9 @@ ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
   const Place place = place_of(args, begin + slot.column);
   const List list = list_of(args, place);
   const i64 last_row = static_cast<i64>(divide(begin + slot.columns - 1, args.columns_magic));
-  const Walk walk(list.count, args.indptr == nullptr && last_row < args.rows, slot);
-  Accumulator<In, kWeighted, kAligned> sum(args, place, slot, list);
+  using Sum = Accumulator<In, kWeighted, kAligned>;
+  const Walk<Sum::kBatch> walk(list.count, args.indptr == nullptr && last_row < args.rows, slot);
+  Sum sum(args, place, slot, list);
   walk.run(sum);
   if (slot.slices > 1) {
     if (slot.slice != 0)

@@ -1,8 +1,8 @@
 // Lists of states, one for each result row, and how a block walks them.
 //
 // A block has `slices` slices, each of whole waves. A slice takes every `slices`-th state of the lists of the
-// block's columns. A thread owns one pack of 16 bytes of a row and loads kBatch states of it before it uses
-// the first.
+// block's columns. A thread owns one pack of 16 bytes of a row and loads a batch of states of it before it
+// uses the first.
 #pragma once
 #include "args.hpp"
 #include "cascade/place.hpp"
@@ -10,7 +10,6 @@
 namespace rocade {
 
 constexpr int kThreads = 256;
-constexpr u32 kBatch = 4;
 
 /// A thread's slice, and its column within the block.
 struct Slot {
@@ -47,7 +46,7 @@ template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& 
 
 /// How many states a thread reads, and its wave in batches: lanes exchange what they load, so all of them go
 /// through as many batches as the lane with the most states.
-struct Walk {
+template <u32 kBatch> struct Walk {
   u32 count;
   u32 full; // batches that every lane has in full; they come first
   u32 batches;
