@@ -57,7 +57,7 @@ def test_committed_files_are_fresh() -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    list(zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "One kernel", "columns"), strict=True)),
+    list(zip(GENERATED, ("H100", "H100", "H100", "ROCADE_", "sm_90", "INSTANCES", "columns"), strict=True)),
 )
 def test_an_edit_is_noticed_and_undone(copy: Path, name: str, word: str) -> None:
     path = copy / name
