@@ -1,5 +1,4 @@
-// The C ABI: handles around Program and Launch, with every exception turned
-// into an error text.
+// The C ABI: handles around Program and Launch, with every exception turned into an error text.
 #include "abi.h"
 
 #include <cmath>
@@ -19,7 +18,7 @@ struct emu_program {
   std::vector<emu::u32> text;
 };
 struct emu_launch {
-  const emu_program *program;
+  const emu_program* program;
   emu::Memory memory;
   emu::Launch launch;
 };
@@ -28,7 +27,7 @@ namespace {
 
 using namespace emu;
 
-int tell(char *error, size_t size, const std::string &what) {
+int tell(char* error, size_t size, const std::string& what) {
   if (size) {
     std::strncpy(error, what.c_str(), size - 1);
     error[size - 1] = 0;
@@ -36,14 +35,12 @@ int tell(char *error, size_t size, const std::string &what) {
   return 1;
 }
 
-Target target_of(int t) {
-  return t == EMU_GFX950 ? Target::Gfx950 : Target::Gfx942;
-}
+Target target_of(int t) { return t == EMU_GFX950 ? Target::Gfx950 : Target::Gfx942; }
 
-void apply(Launch &launch, const emu_config &c) {
+void apply(Launch& launch, const emu_config& c) {
   std::memcpy(launch.grid, c.grid, sizeof(launch.grid));
   std::memcpy(launch.block, c.block, sizeof(launch.block));
-  Options &o = launch.options;
+  Options& o = launch.options;
   o.checks = c.checks;
   o.schedule = static_cast<Schedule>(c.schedule);
   o.quantum = std::max(1u, c.quantum);
@@ -60,8 +57,8 @@ extern "C" {
 
 int emu_abi_version(void) { return EMU_ABI_VERSION; }
 
-int emu_program_create(int target, const void *text, size_t bytes, int strict,
-                       emu_program **out, char *error, size_t error_size) {
+int emu_program_create(int target, const void* text, size_t bytes, int strict, emu_program** out, char* error,
+                       size_t error_size) {
   try {
     auto p = new emu_program;
     p->text.resize(bytes / 4);
@@ -70,37 +67,34 @@ int emu_program_create(int target, const void *text, size_t bytes, int strict,
     p->program.base = reinterpret_cast<u64>(text);
     *out = p;
     return 0;
-  } catch (const DecodeError &e) {
+  } catch (const DecodeError& e) {
     char where[32];
     std::snprintf(where, sizeof(where), "pc 0x%x: ", e.pc);
     return tell(error, error_size, where + e.what);
-  } catch (const std::exception &e) {
+  } catch (const std::exception& e) {
     return tell(error, error_size, e.what());
   }
 }
-void emu_program_destroy(emu_program *p) { delete p; }
-size_t emu_program_count(const emu_program *p) {
-  return p->program.insts.size();
-}
+void emu_program_destroy(emu_program* p) { delete p; }
+size_t emu_program_count(const emu_program* p) { return p->program.insts.size(); }
 
-int emu_program_inst(const emu_program *p, size_t index, char *text,
-                     size_t text_size, uint32_t *pc, uint32_t *size) {
+int emu_program_inst(const emu_program* p, size_t index, char* text, size_t text_size, uint32_t* pc,
+                     uint32_t* size) {
   if (index >= p->program.insts.size())
     return 1;
-  const Inst &i = p->program.insts[index];
+  const Inst& i = p->program.insts[index];
   tell(text, text_size, text_of(i));
   *pc = i.pc;
   *size = i.size;
   return 0;
 }
 
-int emu_program_erase(emu_program *p, uint32_t pc) {
+int emu_program_erase(emu_program* p, uint32_t pc) {
   i32 index = p->program.index_at(pc);
   if (index < 0)
     return 1;
-  Inst nop = decode_one(std::vector<u32>{0xbf800000u}, 0,
-                        p->program.target); // s_nop 0
-  Inst &old = p->program.insts[static_cast<size_t>(index)];
+  Inst nop = decode_one(std::vector<u32>{0xbf800000u}, 0, p->program.target); // s_nop 0
+  Inst& old = p->program.insts[static_cast<size_t>(index)];
   nop.pc = old.pc;
   nop.size = old.size;
   nop.hazards.states = 0; // as if it were not there
@@ -109,8 +103,7 @@ int emu_program_erase(emu_program *p, uint32_t pc) {
   return 0;
 }
 
-int emu_table_row(size_t index, const char **mnemonic, int *format, int *opcode,
-                  int *target) {
+int emu_table_row(size_t index, const char** mnemonic, int* format, int* opcode, int* target) {
   auto rows = all_ops();
   if (index >= rows.size())
     return 1;
@@ -125,7 +118,7 @@ int emu_table_types(size_t index, uint8_t types[6]) {
   auto rows = all_ops();
   if (index >= rows.size())
     return 1;
-  const OpInfo &row = rows[index];
+  const OpInfo& row = rows[index];
   types[0] = static_cast<u8>(row.dst);
   types[1] = static_cast<u8>(row.dst2);
   for (int k = 0; k < 4; ++k)
@@ -133,16 +126,16 @@ int emu_table_types(size_t index, uint8_t types[6]) {
   return 0;
 }
 
-int emu_launch_create(const emu_program *p, emu_launch **out) {
+int emu_launch_create(const emu_program* p, emu_launch** out) {
   auto l = new emu_launch{p, {}, {}};
   l->launch.program = &p->program;
   l->launch.memory = &l->memory;
   *out = l;
   return 0;
 }
-void emu_launch_destroy(emu_launch *l) { delete l; }
+void emu_launch_destroy(emu_launch* l) { delete l; }
 
-int emu_launch_add_range(emu_launch *l, const emu_range *r) {
+int emu_launch_add_range(emu_launch* l, const emu_range* r) {
   Range range;
   range.begin = r->address;
   range.end = r->address + r->bytes;
@@ -157,21 +150,17 @@ int emu_launch_add_range(emu_launch *l, const emu_range *r) {
   return 0;
 }
 
-int emu_launch_run(emu_launch *l, const emu_config *c, char *error,
-                   size_t error_size) {
+int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) {
   apply(l->launch, *c);
   if (u64{c->block[0]} * c->block[1] > kMaxItems ||
       u64{c->block[0]} * c->block[1] * c->block[2] - 1 >= kMaxItems)
-    return tell(error, error_size,
-                "a workgroup has 1 to " + std::to_string(kMaxItems) +
-                    " work items");
+    return tell(error, error_size, "a workgroup has 1 to " + std::to_string(kMaxItems) + " work items");
   i32 index = l->program->program.index_at(c->entry);
   if (index < 0) {
-    const auto &bad = l->program->program.undecoded;
+    const auto& bad = l->program->program.undecoded;
     auto why = bad.find(c->entry);
     return tell(error, error_size,
-                "the entry is no instruction" +
-                    (why == bad.end() ? "" : ": " + why->second));
+                "the entry is no instruction" + (why == bad.end() ? "" : ": " + why->second));
   }
   Entry entry{static_cast<u32>(index), c->kernarg,         c->dispatch_packet,
               c->user_sgprs,           c->kernarg_preload, c->workgroup_ids,
@@ -184,12 +173,11 @@ int emu_launch_run(emu_launch *l, const emu_config *c, char *error,
   return tell(error, error_size, l->launch.error);
 }
 
-size_t emu_launch_reports(const emu_launch *l, emu_report *out,
-                          size_t capacity) {
-  const auto &reports = l->launch.reports;
+size_t emu_launch_reports(const emu_launch* l, emu_report* out, size_t capacity) {
+  const auto& reports = l->launch.reports;
   for (size_t k = 0; k < reports.size() && k < capacity; ++k) {
-    const Report &r = reports[k];
-    emu_report &o = out[k];
+    const Report& r = reports[k];
+    emu_report& o = out[k];
     o = {static_cast<u32>(r.check),
          static_cast<u32>(r.severity),
          r.pc,
@@ -204,21 +192,18 @@ size_t emu_launch_reports(const emu_launch *l, emu_report *out,
   return reports.size();
 }
 
-void emu_launch_counters(const emu_launch *l, emu_counters *out) {
+void emu_launch_counters(const emu_launch* l, emu_counters* out) {
   static_assert(sizeof(emu_counters) == sizeof(Counters));
   std::memcpy(out, &l->launch.counters, sizeof(*out));
 }
 
-uint64_t emu_launch_steps(const emu_launch *l) {
-  return l->launch.steps.load();
-}
-void emu_launch_stop(emu_launch *l) { l->launch.stop = true; }
+uint64_t emu_launch_steps(const emu_launch* l) { return l->launch.steps.load(); }
+void emu_launch_stop(emu_launch* l) { l->launch.stop = true; }
 
-void emu_launch_trace(emu_launch *l, emu_trace_fn f, void *user) {
-  l->launch.trace = [f, user](const Wave &w, const Inst &i, u64 exec) {
-    const u32 *g = w.group->id;
-    emu_trace t{{g[0], g[1], g[2]}, w.number,    i.pc, 0,
-                i.dst.index,        i.dst.count, exec, nullptr};
+void emu_launch_trace(emu_launch* l, emu_trace_fn f, void* user) {
+  l->launch.trace = [f, user](const Wave& w, const Inst& i, u64 exec) {
+    const u32* g = w.group->id;
+    emu_trace t{{g[0], g[1], g[2]}, w.number, i.pc, 0, i.dst.index, i.dst.count, exec, nullptr};
     if (i.dst.kind == Kind::Vector)
       t.kind = 1, t.values = w.v[i.dst.index];
     if (i.dst.kind == Kind::Scalar)

@@ -1,5 +1,4 @@
-// A fixed set of register numbers with range tests of a few words, so that a
-// check costs nanoseconds.
+// A fixed set of register numbers with range tests of a few words, so that a check costs nanoseconds.
 #pragma once
 
 #include "types.hpp"
@@ -11,19 +10,19 @@ template <int N> struct BitSet {
   u64 words[kWords] = {};
 
   // Whether some bit, or every bit of this set, is in the other.
-  bool meets(const BitSet &other) const {
+  bool meets(const BitSet& other) const {
     u64 common = 0;
     for (int w = 0; w < kWords; ++w)
       common |= words[w] & other.words[w];
     return common;
   }
-  bool within(const BitSet &other) const {
+  bool within(const BitSet& other) const {
     u64 beyond = 0;
     for (int w = 0; w < kWords; ++w)
       beyond |= words[w] & ~other.words[w];
     return !beyond;
   }
-  void add(const BitSet &other) {
+  void add(const BitSet& other) {
     for (int w = 0; w < kWords; ++w)
       words[w] |= other.words[w];
   }

@@ -13,20 +13,16 @@ namespace {
 constexpr u32 kBankBytes = 4, kMaxBanks = 64;
 constexpr u64 kLineBytes = 128;
 
-// Which lanes are served together, as measured on MI300X and MI350X
-// (docs/pages/emulator.md): in lane order, but for reads of 12 and 16 bytes.
+// Which lanes are served together, as measured on MI300X and MI350X (docs/pages/emulator.md): in lane order,
+// but for reads of 12 and 16 bytes.
 constexpr u64 kWhole[] = {~u64{0}};
 constexpr u64 kHalves[] = {0xffffffff, 0xffffffff00000000};
-constexpr u64 kQuarters[] = {0xffff, 0xffff0000, 0xffff00000000,
-                             0xffff000000000000};
-constexpr u64 kEighths[] = {
-    0xff,         0xff00,         0xff0000,         0xff000000,
-    0xff00000000, 0xff0000000000, 0xff000000000000, 0xff00000000000000};
-constexpr u64 kMixedQuarters[] = {0x0ff0f00f, 0x0ff0f00f00000000, 0xf00f0ff0,
-                                  0xf00f0ff000000000};
-constexpr u64 kMixedEighths[] = {
-    0x00f0000f, 0x00f0000f00000000, 0x000f00f0, 0x000f00f000000000,
-    0xf0000f00, 0xf0000f0000000000, 0x0f00f000, 0x0f00f00000000000};
+constexpr u64 kQuarters[] = {0xffff, 0xffff0000, 0xffff00000000, 0xffff000000000000};
+constexpr u64 kEighths[] = {0xff,         0xff00,         0xff0000,         0xff000000,
+                            0xff00000000, 0xff0000000000, 0xff000000000000, 0xff00000000000000};
+constexpr u64 kMixedQuarters[] = {0x0ff0f00f, 0x0ff0f00f00000000, 0xf00f0ff0, 0xf00f0ff000000000};
+constexpr u64 kMixedEighths[] = {0x00f0000f, 0x00f0000f00000000, 0x000f00f0, 0x000f00f000000000,
+                                 0xf0000f00, 0xf0000f0000000000, 0x0f00f000, 0x0f00f00000000000};
 
 struct LdsModel {
   u32 banks;
@@ -44,39 +40,32 @@ LdsModel model_of(Target t, u32 bytes, LdsUse use) {
   return bytes <= 4 ? LdsModel{32, kHalves} : LdsModel{32, kQuarters};
 }
 
-// How addresses fall on the banks: in slots of 2^shift bytes, which repeat with
-// the banks.
+// How addresses fall on the banks: in slots of 2^shift bytes, which repeat with the banks.
 struct Slots {
   int shift;
-  u32 last; // number of slots until the banks repeat, less one: a power of two
-            // less one
+  u32 last; // number of slots until the banks repeat, less one: a power of two less one
   u32 each; // slots that one access covers
 };
 
-// Aligned accesses of 4, 8 or 16 bytes cover one slot of their own size; others
-// go dword by dword.
-Slots slots_of(const u32 *addresses, u64 lanes, u32 bytes, u32 banks) {
+// Aligned accesses of 4, 8 or 16 bytes cover one slot of their own size; others go dword by dword.
+Slots slots_of(const u32* addresses, u64 lanes, u32 bytes, u32 banks) {
   u32 low_bits = 0;
   for (u64 m = lanes; m; m &= m - 1)
     low_bits |= addresses[std::countr_zero(m)];
-  if (std::has_single_bit(bytes) && bytes >= kBankBytes &&
-      !(low_bits & (bytes - 1)))
+  if (std::has_single_bit(bytes) && bytes >= kBankBytes && !(low_bits & (bytes - 1)))
     return {std::countr_zero(bytes), banks * kBankBytes / bytes - 1, 1};
-  return {std::countr_zero(kBankBytes), banks - 1,
-          std::max(1u, bytes / kBankBytes)};
+  return {std::countr_zero(kBankBytes), banks - 1, std::max(1u, bytes / kBankBytes)};
 }
 
-// Among lanes that are served together, the bank with the most distinct dwords
-// sets the clocks; equal dwords are broadcast.
-u32 conflict_clocks(const u32 *addresses, u64 lanes, const Slots &s) {
-  u32 seen[kMaxBanks][kLanes]; // what was asked of each slot; a group has at
-                               // most 64 dwords
+// Among lanes that are served together, the bank with the most distinct dwords sets the clocks; equal dwords
+// are broadcast.
+u32 conflict_clocks(const u32* addresses, u64 lanes, const Slots& s) {
+  u32 seen[kMaxBanks][kLanes]; // what was asked of each slot; a group has at most 64 dwords
   u8 load[kMaxBanks] = {};
   u32 most = 0;
   for (u64 m = lanes; m; m &= m - 1)
     for (u32 k = 0; k < s.each; ++k) {
-      u32 place = (addresses[std::countr_zero(m)] >> s.shift) + k,
-          slot = place & s.last, j = 0;
+      u32 place = (addresses[std::countr_zero(m)] >> s.shift) + k, slot = place & s.last, j = 0;
       while (j < load[slot] && seen[slot][j] != place)
         ++j;
       if (j < load[slot])
@@ -88,12 +77,11 @@ u32 conflict_clocks(const u32 *addresses, u64 lanes, const Slots &s) {
 }
 
 // No slot twice, as in well made kernels: one clock. Else count.
-u32 group_clocks(const u32 *addresses, u64 lanes, const Slots &s) {
+u32 group_clocks(const u32* addresses, u64 lanes, const Slots& s) {
   u64 taken = 0, twice = 0;
   for (u64 m = lanes; m; m &= m - 1)
     for (u32 k = 0; k < s.each; ++k) {
-      u64 mine = u64{1} << (((addresses[std::countr_zero(m)] >> s.shift) + k) &
-                            s.last);
+      u64 mine = u64{1} << (((addresses[std::countr_zero(m)] >> s.shift) + k) & s.last);
       twice |= taken & mine;
       taken |= mine;
     }
@@ -102,9 +90,8 @@ u32 group_clocks(const u32 *addresses, u64 lanes, const Slots &s) {
 
 } // namespace
 
-void count_lds(Wave &w, const u32 *addresses, u64 lanes, u32 bytes,
-               LdsUse use) {
-  Group &g = *w.group;
+void count_lds(Wave& w, const u32* addresses, u64 lanes, u32 bytes, LdsUse use) {
+  Group& g = *w.group;
   const LdsModel m = model_of(w.program->target, bytes, use);
   const Slots slots = slots_of(addresses, lanes, bytes, m.banks);
   for (u64 phase : m.phases) {
@@ -114,9 +101,9 @@ void count_lds(Wave &w, const u32 *addresses, u64 lanes, u32 bytes,
   }
 }
 
-// Distinct cache lines. Lanes usually go up in memory, so that equal lines are
-// neighbours; else they are sorted.
-u64 distinct_lines(const u64 *addresses, u64 lanes, u32 bytes) {
+// Distinct cache lines. Lanes usually go up in memory, so that equal lines are neighbours; else they are
+// sorted.
+u64 distinct_lines(const u64* addresses, u64 lanes, u32 bytes) {
   u64 lines[kLanes * 2], n = 0;
   bool rising = true;
   auto add = [&](u64 line) {
@@ -136,19 +123,16 @@ u64 distinct_lines(const u64 *addresses, u64 lanes, u32 bytes) {
   return static_cast<u64>(std::unique(lines, lines + n) - lines);
 }
 
-void count_global(Wave &w, const u64 *addresses, u64 lanes, u32 bytes,
-                  bool write) {
-  Group &g = *w.group;
+void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool write) {
+  Group& g = *w.group;
   u64 moved = u64{bytes} * static_cast<u64>(std::popcount(lanes));
   u64 lines = distinct_lines(addresses, lanes, bytes);
   g.cache_lines += lines;
-  g.cache_lines_ideal += std::min(
-      lines, (moved + kLineBytes - 1) / kLineBytes); // lanes may share bytes
+  g.cache_lines_ideal += std::min(lines, (moved + kLineBytes - 1) / kLineBytes); // lanes may share bytes
   (write ? g.bytes_written : g.bytes_read) += moved;
 }
 
-void count_scratch(Wave &w, const u32 *offsets, u64 lanes, u32 bytes,
-                   bool write) {
+void count_scratch(Wave& w, const u32* offsets, u64 lanes, u32 bytes, bool write) {
   u64 placed[kLanes];
   for (u32 k = 0; k < bytes; k += 4) {
     for (u64 m = lanes; m; m &= m - 1) {
@@ -159,7 +143,7 @@ void count_scratch(Wave &w, const u32 *offsets, u64 lanes, u32 bytes,
   }
 }
 
-void Counters::add(const Counters &o) {
+void Counters::add(const Counters& o) {
   instructions += o.instructions;
   for (int u = 0; u < 10; ++u)
     by_unit[u] += o.by_unit[u];

@@ -1,5 +1,4 @@
-// A decoded instruction. Decoding happens once per program, so that execution
-// is a call through `exec`.
+// A decoded instruction. Decoding happens once per program, so that execution is a call through `exec`.
 #pragma once
 
 #include "bits.hpp"
@@ -10,10 +9,9 @@ namespace emu {
 struct Wave;
 struct Inst;
 
-// The meaning of an instruction: reads its operands from the wave, writes its
-// results. It checks nothing itself: what it reads and writes is declared in
-// `Inst::uses`, and `checks/` looks at that before the call.
-using Exec = void (*)(Wave &, const Inst &);
+// The meaning of an instruction: reads its operands from the wave, writes its results. It checks nothing
+// itself: what it reads and writes is declared in `Inst::uses`, and `checks/` looks at that before the call.
+using Exec = void (*)(Wave&, const Inst&);
 
 enum class Format : u8 {
   Sop1,
@@ -34,29 +32,9 @@ enum class Format : u8 {
 };
 
 // Which unit issues it, for counters, wait counts and hazards.
-enum class Unit : u8 {
-  Salu,
-  Smem,
-  Valu,
-  Trans,
-  Mfma,
-  Lds,
-  Vmem,
-  Branch,
-  Message,
-  Other
-};
+enum class Unit : u8 { Salu, Smem, Valu, Trans, Mfma, Lds, Vmem, Branch, Message, Other };
 
-enum class Kind : u8 {
-  None,
-  Vector,
-  Scalar,
-  Constant,
-  Scc,
-  VccZero,
-  ExecZero,
-  LdsDirect
-};
+enum class Kind : u8 { None, Vector, Scalar, Constant, Scc, VccZero, ExecZero, LdsDirect };
 
 // Which encoding of a vector instruction it is. Plain: its format has only one.
 enum class Form : u8 { Plain, E32, E64, Sdwa, Dpp };
@@ -94,9 +72,8 @@ struct Dpp {
   bool bound_control = false;
 };
 
-// What an operand means to an instruction: decides its register count and how
-// an inline constant is widened. Half: 16 bits of a result register; the other
-// half is kept.
+// What an operand means to an instruction: decides its register count and how an inline constant is widened.
+// Half: 16 bits of a result register; the other half is kept.
 enum class Type : u8 {
   None,
   B32,
@@ -123,7 +100,7 @@ enum class Type : u8 {
 enum class Target : u8 { Both, Gfx942, Gfx950 };
 
 struct OpInfo {
-  const char *mnemonic;
+  const char* mnemonic;
   Format format;
   Unit unit;
   u16 opcode; // as encoded in its format
@@ -131,27 +108,24 @@ struct OpInfo {
   Exec exec;
   Type dst, dst2;
   Type src[4];
-  u8 cycles = 0,
-     cycles_gfx950 = 0; // Mfma: clocks a wave occupies the matrix unit
+  u8 cycles = 0, cycles_gfx950 = 0; // Mfma: clocks a wave occupies the matrix unit
 };
 
-// Its part in the rules of checks/hazards.inc: a bit for each rule that it
-// begins, or that it may break.
+// Its part in the rules of checks/hazards.inc: a bit for each rule that it begins, or that it may break.
 struct Hazards {
   u64 makes = 0, meets = 0;
   u8 states = 1; // wait states that pass while it issues
   u8 passes = 0; // matrix instructions: of 4 clocks each
 };
 
-// All registers of an instruction's uses as sets: in the usual case a check is
-// a comparison of a few words.
+// All registers of an instruction's uses as sets: in the usual case a check is a comparison of a few words.
 struct Touched {
   BitSet<kVectorRegs> reads, writes;
   BitSet<kScalarRegs> s_reads, s_writes;
 };
 
 struct Inst {
-  const OpInfo *info = nullptr;
+  const OpInfo* info = nullptr;
   Exec exec = nullptr;
   Operand dst, dst2; // dst2: VOP3B carry out, sdst of VOPC and the like
   Operand src[4];
@@ -162,18 +136,15 @@ struct Inst {
   u8 op_sel = 0; // VOP3, as encoded: a bit per source, bit 3 the destination
   u8 size = 0;   // bytes, 4 to 12
   u8 cycles = 0; // of the matrix unit
-  // Results whose low dword does not depend on the high dwords of 64-bit
-  // sources, which compilers leave undefined where they use that part alone:
-  // the checks follow it into the high dword.
+  // Results whose low dword does not depend on the high dwords of 64-bit sources, which compilers leave
+  // undefined where they use that part alone: the checks follow it into the high dword.
   bool upward = false;
-  u32 pc = 0; // byte offset in the program's text
-  i32 next =
-      -1; // index of the instruction behind it; -1 where none was decoded
-  i64 offset =
-      0;        // memory offset, or branch target as a byte offset in the text
-  u32 simm = 0; // SOPP/SOPK immediate
-  u32 modifiers = 0; // format-specific bits: clamp, op_sel, op_sel_hi, neg_hi,
-                     // cbsz/abid/blgp, sc0/sc1/nt, lds
+  u32 pc = 0;     // byte offset in the program's text
+  i32 next = -1;  // index of the instruction behind it; -1 where none was decoded
+  i64 offset = 0; // memory offset, or branch target as a byte offset in the text
+  u32 simm = 0;   // SOPP/SOPK immediate
+  u32 modifiers =
+      0; // format-specific bits: clamp, op_sel, op_sel_hi, neg_hi, cbsz/abid/blgp, sc0/sc1/nt, lds
   Dpp dpp;
   Hazards hazards;
 };

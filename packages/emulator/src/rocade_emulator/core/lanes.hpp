@@ -1,8 +1,7 @@
-// Typed views of vector registers: how a lane's value of each type sits in
-// 32-bit registers. A source is copied into 64 typed values (with its
-// modifiers), a result is stored under EXEC. Both are plain loops that the
-// compiler turns into vector code; that copy costs some nanoseconds and keeps
-// every meaning free of detail.
+// Typed views of vector registers: how a lane's value of each type sits in 32-bit registers.
+// A source is copied into 64 typed values (with its modifiers), a result is stored under EXEC. Both are plain
+// loops that the compiler turns into vector code; that copy costs some nanoseconds and keeps every meaning
+// free of detail.
 #pragma once
 
 #include "convert.hpp"
@@ -10,8 +9,7 @@
 
 namespace emu {
 
-// Values of 16-bit floats travel as f32 and are rounded when stored. The
-// wrappers only mark the type.
+// Values of 16-bit floats travel as f32 and are rounded when stored. The wrappers only mark the type.
 struct f16 {
   f32 value;
   operator f32() const { return value; }
@@ -24,16 +22,14 @@ struct bf16 {
   bf16() = default;
   bf16(f32 v) : value(v) {}
 };
-struct RawHalf { // the bits of an f16, for instructions that move them and may
-                 // change the sign
+struct RawHalf { // the bits of an f16, for instructions that move them and may change the sign
   u16 bits;
 };
 struct Half { // a 16-bit result that keeps the other half of its register
   u16 bits;
 };
 template <class T>
-struct Pair { // packed instructions: the same operation on two halves (or two
-              // registers, for f32)
+struct Pair { // packed instructions: the same operation on two halves (or two registers, for f32)
   T lo, hi;
 };
 struct Carry { // a result with a bit per lane beside it
@@ -41,8 +37,7 @@ struct Carry { // a result with a bit per lane beside it
   bool bit;
 };
 
-// Lane<T>: registers taken, the Type the decoder uses, and conversion from and
-// to registers.
+// Lane<T>: registers taken, the Type the decoder uses, and conversion from and to registers.
 template <class T> struct Lane;
 
 template <class T, Type kType> struct Lane32 {
@@ -73,9 +68,7 @@ template <class T> struct Lane16 {
 };
 template <> struct Lane<u16> : Lane16<u16> {};
 template <> struct Lane<i16> : Lane16<i16> {};
-template <>
-struct Lane<u8> : Lane16<u8> {
-}; // the low byte; byte selection is SDWA or op_sel
+template <> struct Lane<u8> : Lane16<u8> {}; // the low byte; byte selection is SDWA or op_sel
 template <> struct Lane<f16> {
   static constexpr int regs = 1;
   static constexpr Type type = Type::F16;
@@ -97,31 +90,20 @@ template <> struct Lane<Half> {
 template <> struct Lane<bf16> {
   static constexpr int regs = 1;
   static constexpr Type type = Type::BF16;
-  static bf16 load(u32 lo, u32) {
-    return bfloat_to_float(static_cast<u16>(lo));
-  }
+  static bf16 load(u32 lo, u32) { return bfloat_to_float(static_cast<u16>(lo)); }
   static u64 save(bf16 x) { return float_to_bfloat(x.value); }
 };
 template <class T> struct Lane<Pair<T>> {
   static constexpr int regs = 1;
-  static constexpr Type type =
-      Lane<T>::type == Type::F16 ? Type::PkF16 : Type::PkB16;
-  static Pair<T> load(u32 lo, u32) {
-    return {Lane<T>::load(lo & 0xffff, 0), Lane<T>::load(lo >> 16, 0)};
-  }
-  static u64 save(Pair<T> x) {
-    return Lane<T>::save(x.lo) | Lane<T>::save(x.hi) << 16;
-  }
+  static constexpr Type type = Lane<T>::type == Type::F16 ? Type::PkF16 : Type::PkB16;
+  static Pair<T> load(u32 lo, u32) { return {Lane<T>::load(lo & 0xffff, 0), Lane<T>::load(lo >> 16, 0)}; }
+  static u64 save(Pair<T> x) { return Lane<T>::save(x.lo) | Lane<T>::save(x.hi) << 16; }
 };
 template <> struct Lane<Pair<f32>> {
   static constexpr int regs = 2;
   static constexpr Type type = Type::PkF32;
-  static Pair<f32> load(u32 lo, u32 hi) {
-    return {std::bit_cast<f32>(lo), std::bit_cast<f32>(hi)};
-  }
-  static u64 save(Pair<f32> x) {
-    return u64{std::bit_cast<u32>(x.hi)} << 32 | std::bit_cast<u32>(x.lo);
-  }
+  static Pair<f32> load(u32 lo, u32 hi) { return {std::bit_cast<f32>(lo), std::bit_cast<f32>(hi)}; }
+  static u64 save(Pair<f32> x) { return u64{std::bit_cast<u32>(x.hi)} << 32 | std::bit_cast<u32>(x.lo); }
 };
 
 } // namespace emu

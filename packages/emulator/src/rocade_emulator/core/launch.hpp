@@ -1,5 +1,4 @@
-// One launch: the program, its memory, what is checked, what was counted and
-// found.
+// One launch: the program, its memory, what is checked, what was counted and found.
 #pragma once
 
 #include <algorithm>
@@ -51,27 +50,25 @@ struct Options {
   u32 max_reports = 64; // distinct (check, pc) kept
 };
 
-// Totals of a launch. Cycles are issue clocks of the model that
-// docs/pages/emulator.md states.
+// Totals of a launch. Cycles are issue clocks of the model that docs/pages/emulator.md states.
 struct Counters {
   u64 instructions = 0;
   u64 by_unit[10] = {};
   u64 mfma_cycles = 0, valu_cycles = 0, trans_cycles = 0, salu_cycles = 0;
   u64 lds_cycles = 0, lds_ideal_cycles = 0;
   u64 bytes_read = 0, bytes_written = 0;
-  u64 bytes_arguments =
-      0; // scalar loads of the argument block and the dispatch packet
+  u64 bytes_arguments = 0; // scalar loads of the argument block and the dispatch packet
   u64 cache_lines = 0, cache_lines_ideal = 0;
   u64 waves = 0, groups = 0;
-  void add(const Counters &o);
+  void add(const Counters& o);
 };
 
 // Sees an instruction after it ran; `exec` is the mask that it ran under.
-using Trace = std::function<void(const Wave &, const Inst &, u64 exec)>;
+using Trace = std::function<void(const Wave&, const Inst&, u64 exec)>;
 
 struct Launch {
-  const Program *program = nullptr;
-  Memory *memory = nullptr;
+  const Program* program = nullptr;
+  Memory* memory = nullptr;
   Options options;
   u32 grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
   std::atomic<u64> steps{0};
@@ -83,12 +80,11 @@ struct Launch {
   Counters counters;
   Trace trace;
   Allocation allocation;  // registers of a wave
-  std::vector<u8> beyond; // by instruction: it names a register beyond them;
-                          // empty when none does
+  std::vector<u8> beyond; // by instruction: it names a register beyond them; empty when none does
 
   bool checks(Check c) const { return options.checks & c; }
-  void report(const Wave &w, const Inst &i, Check check, Severity severity,
-              i32 lane, u64 address, const char *text);
+  void report(const Wave& w, const Inst& i, Check check, Severity severity, i32 lane, u64 address,
+              const char* text);
 };
 
 } // namespace emu

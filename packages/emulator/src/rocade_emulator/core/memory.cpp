@@ -7,9 +7,9 @@
 namespace emu {
 namespace {
 
-// Position of a byte inside a view: peel the dimensions off, largest stride
-// first; what is left must lie in an element.
-bool in_view(const Range &r, u64 offset, u32 bytes) {
+// Position of a byte inside a view: peel the dimensions off, largest stride first; what is left must lie in
+// an element.
+bool in_view(const Range& r, u64 offset, u32 bytes) {
   for (std::size_t d = 0; d < r.sizes.size(); ++d) {
     if (r.strides[d] == 0)
       continue;
@@ -26,11 +26,9 @@ bool Range::covers(u64 address, u32 bytes) const {
     return false;
   if (element == 0)
     return true;
-  // An access may span elements that lie side by side, so each piece of element
-  // size is looked up by itself.
+  // An access may span elements that lie side by side, so each piece of element size is looked up by itself.
   for (u64 at = address; at < address + bytes;) {
-    u32 piece = static_cast<u32>(
-        std::min<u64>(element - (at - begin) % element, address + bytes - at));
+    u32 piece = static_cast<u32>(std::min<u64>(element - (at - begin) % element, address + bytes - at));
     if (!in_view(*this, at - begin, piece))
       return false;
     at += piece;
@@ -38,9 +36,8 @@ bool Range::covers(u64 address, u32 bytes) const {
   return true;
 }
 
-// Workgroups on several host threads share the ranges of global memory, so bits
-// are set atomically.
-bool mark_bytes(std::vector<u8> &defined, u64 first, u32 bytes, bool write) {
+// Workgroups on several host threads share the ranges of global memory, so bits are set atomically.
+bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
   for (u64 at = first, end = first + bytes; at < end;) {
     u64 next = std::min(end, (at / 8 + 1) * 8);
     u8 mask = static_cast<u8>((1u << (next - at)) - 1) << at % 8;
@@ -59,36 +56,32 @@ bool Range::mark(u64 address, u32 bytes, bool write) {
   return mark_bytes(defined, address - begin, bytes, write);
 }
 
-// Allocations lie so far apart that none of them shares a cache line with
-// another, in the order of their arrival: the host's addresses have no part in
-// it.
+// Allocations lie so far apart that none of them shares a cache line with another, in the order of their
+// arrival: the host's addresses have no part in it.
 void Memory::add(Range range) {
   constexpr int kApart = 47; // bits of a user address of the host
-  u64 place =
-      placed_.try_emplace(range.origin, u64{placed_.size() + 1} << kApart)
-          .first->second;
+  u64 place = placed_.try_emplace(range.origin, u64{placed_.size() + 1} << kApart).first->second;
   range.shift = place - range.origin;
-  auto at = std::upper_bound(
-      ranges_.begin(), ranges_.end(), range.begin,
-      [](u64 begin, const Range &r) { return begin < r.begin; });
+  auto at = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
+                             [](u64 begin, const Range& r) { return begin < r.begin; });
   ranges_.insert(at, std::move(range));
 }
 
 void Memory::mark_arguments(u64 begin) {
-  for (Range &r : ranges_)
+  for (Range& r : ranges_)
     r.arguments |= r.begin == begin;
 }
 
-const Range *Memory::around(u64 address, u32 bytes, u32 hint) const {
+const Range* Memory::around(u64 address, u32 bytes, u32 hint) const {
   if (hint < ranges_.size() && ranges_[hint].spans(address, bytes))
     return &ranges_[hint];
-  for (const Range &r : ranges_)
+  for (const Range& r : ranges_)
     if (r.spans(address, bytes))
       return &r;
   return nullptr;
 }
 
-Range *Memory::find(u64 address, u32 bytes, u32 &hint) {
+Range* Memory::find(u64 address, u32 bytes, u32& hint) {
   if (hint < ranges_.size() && ranges_[hint].covers(address, bytes))
     return &ranges_[hint];
   for (u32 k = 0; k < ranges_.size() && ranges_[k].begin <= address; ++k)

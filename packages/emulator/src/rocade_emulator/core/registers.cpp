@@ -4,14 +4,12 @@
 namespace emu {
 namespace {
 
-void broadcast(u32 *row, u32 value) {
+void broadcast(u32* row, u32 value) {
   for (int l = 0; l < kLanes; ++l)
     row[l] = value;
 }
 
-int width_of(Select s) {
-  return s >= Select::Word0 ? 16 : s == Select::Dword ? 32 : 8;
-}
+int width_of(Select s) { return s >= Select::Word0 ? 16 : s == Select::Dword ? 32 : 8; }
 int shift_of(Select s) {
   switch (s) {
   case Select::Byte1:
@@ -26,20 +24,18 @@ int shift_of(Select s) {
   }
 }
 
-void select_part(const Operand &op, u32 *row) {
+void select_part(const Operand& op, u32* row) {
   int shift = shift_of(op.select), width = width_of(op.select);
   if (op.sign_extend)
     for (int l = 0; l < kLanes; ++l)
-      row[l] = static_cast<u32>(
-          static_cast<i32>(row[l] << (32 - width - shift)) >> (32 - width));
+      row[l] = static_cast<u32>(static_cast<i32>(row[l] << (32 - width - shift)) >> (32 - width));
   else
     for (int l = 0; l < kLanes; ++l)
       row[l] = row[l] >> shift & ((u64{1} << width) - 1);
 }
 
-// SDWA: the result goes to a part of the destination; the rest is zero, the
-// sign, or kept.
-void place_part(const Inst &i, const u32 *old, u32 *row) {
+// SDWA: the result goes to a part of the destination; the rest is zero, the sign, or kept.
+void place_part(const Inst& i, const u32* old, u32* row) {
   auto part = static_cast<Select>(field(i, Modifiers::kDstSelShift, 3));
   if (part == Select::Dword)
     return;
@@ -48,19 +44,17 @@ void place_part(const Inst &i, const u32 *old, u32 *row) {
   u32 mask = ((1u << width) - 1) << shift;
   for (int l = 0; l < kLanes; ++l) {
     u32 value = row[l] << shift & mask;
-    u32 sign = unused == 1 && (row[l] >> (width - 1) & 1)
-                   ? ~(mask | (mask - 1)) & ~mask
-                   : 0;
+    u32 sign = unused == 1 && (row[l] >> (width - 1) & 1) ? ~(mask | (mask - 1)) & ~mask : 0;
     row[l] = unused == 2 ? (old[l] & ~mask) | value : value | sign;
   }
 }
 
-void blend(u32 *dst, const u32 *src, const u32 *mask) {
+void blend(u32* dst, const u32* src, const u32* mask) {
   for (int l = 0; l < kLanes; ++l)
     dst[l] = (src[l] & mask[l]) | (dst[l] & ~mask[l]);
 }
 
-void store_row(Wave &w, int reg, const u32 *src, u64 lanes) {
+void store_row(Wave& w, int reg, const u32* src, u64 lanes) {
   if (lanes == ~u64{0}) {
     std::memcpy(w.v[reg], src, sizeof(Row));
   } else if (lanes == w.exec()) {
@@ -68,14 +62,13 @@ void store_row(Wave &w, int reg, const u32 *src, u64 lanes) {
   } else {
     alignas(64) u32 mask[kLanes];
     spread(lanes, mask);
-    for (u32 &m : mask)
+    for (u32& m : mask)
       m = -m;
     blend(w.v[reg], src, mask);
   }
 }
 
-// Source lane of each DPP control, or -1 where the pattern runs off its row or
-// wave.
+// Source lane of each DPP control, or -1 where the pattern runs off its row or wave.
 int dpp_source(u32 control, int lane) {
   int row = lane & ~15, in_row = lane & 15, n = control & 15;
   if (control <= 0xff)
@@ -113,7 +106,7 @@ int dpp_source(u32 control, int lane) {
 
 } // namespace
 
-u32 read_scalar(const Wave &w, const Operand &op) {
+u32 read_scalar(const Wave& w, const Operand& op) {
   switch (op.kind) {
   case Kind::Scalar:
     return w.s[op.index];
@@ -132,26 +125,26 @@ u32 read_scalar(const Wave &w, const Operand &op) {
   }
 }
 
-u64 read_scalar64(const Wave &w, const Operand &op) {
+u64 read_scalar64(const Wave& w, const Operand& op) {
   if (op.kind == Kind::Scalar)
     return u64{w.s[op.index + 1]} << 32 | w.s[op.index];
   return op.kind == Kind::Constant ? op.value : read_scalar(w, op);
 }
 
-void write_scalar(Wave &w, const Operand &dst, u32 value) {
+void write_scalar(Wave& w, const Operand& dst, u32 value) {
   w.s[dst.index] = value;
   if (dst.index >= kExecLo)
     w.refresh_exec();
 }
 
-void write_scalar64(Wave &w, const Operand &dst, u64 value) {
+void write_scalar64(Wave& w, const Operand& dst, u64 value) {
   w.s[dst.index] = static_cast<u32>(value);
   w.s[dst.index + 1] = static_cast<u32>(value >> 32);
   if (dst.index >= kExecLo)
     w.refresh_exec();
 }
 
-void fetch_raw(const Wave &w, const Operand &op, int regs, Fetched &out) {
+void fetch_raw(const Wave& w, const Operand& op, int regs, Fetched& out) {
   if (op.kind == Kind::Vector) {
     std::memcpy(out.lo, w.v[op.index], sizeof(Row));
     if (regs == 2)
@@ -167,8 +160,7 @@ void fetch_raw(const Wave &w, const Operand &op, int regs, Fetched &out) {
     select_part(op, out.lo);
 }
 
-void store_rows(Wave &w, const Inst &i, const u32 *lo, const u32 *hi,
-                u64 lanes) {
+void store_rows(Wave& w, const Inst& i, const u32* lo, const u32* hi, u64 lanes) {
   alignas(64) u32 row[kLanes];
   int reg = i.dst.index;
   if (has(i, Modifiers::kSdwa)) {
@@ -189,13 +181,12 @@ void store_rows(Wave &w, const Inst &i, const u32 *lo, const u32 *hi,
     store_row(w, reg + 1, hi, lanes);
 }
 
-u64 apply_dpp(const Dpp &dpp, u64 exec, Fetched &source) {
+u64 apply_dpp(const Dpp& dpp, u64 exec, Fetched& source) {
   u64 reached = 0;
   alignas(64) u32 from[kLanes];
   std::memcpy(from, source.lo, sizeof(from));
   for (int l = 0; l < kLanes; ++l) {
-    bool enabled =
-        (dpp.row_mask >> (l >> 4) & 1) && (dpp.bank_mask >> (l >> 2 & 3) & 1);
+    bool enabled = (dpp.row_mask >> (l >> 4) & 1) && (dpp.bank_mask >> (l >> 2 & 3) & 1);
     int s = dpp_source(dpp.control, l);
     bool valid = s >= 0 && (exec >> s & 1);
     source.lo[l] = valid ? from[s] : 0;

@@ -1,5 +1,4 @@
-// Who runs next: workgroups in residence on a host thread, their waves in
-// turns, deadlock and step limits.
+// Who runs next: workgroups in residence on a host thread, their waves in turns, deadlock and step limits.
 #include <cstring>
 #include <memory>
 #include <random>
@@ -15,11 +14,10 @@
 namespace emu {
 namespace {
 
-constexpr u32 kStepBatch =
-    4096; // steps between looks at the shared limit and stop flag
+constexpr u32 kStepBatch = 4096; // steps between looks at the shared limit and stop flag
 
 // User SGPRs in hardware order, then workgroup ids.
-void start_scalars(Wave &w, const Entry &e, const u32 *group) {
+void start_scalars(Wave& w, const Entry& e, const u32* group) {
   int at = 0;
   auto put = [&](u32 value) {
     w.s_written.set(at);
@@ -41,7 +39,7 @@ void start_scalars(Wave &w, const Entry &e, const u32 *group) {
     put(e.scratch_bytes);
   for (u32 k = 0; k < e.kernarg_preload; ++k) {
     u32 value;
-    std::memcpy(&value, reinterpret_cast<const u8 *>(e.kernarg) + 4 * k, 4);
+    std::memcpy(&value, reinterpret_cast<const u8*>(e.kernarg) + 4 * k, 4);
     put(value);
   }
   for (int d = 0; d < 3; ++d)
@@ -49,26 +47,22 @@ void start_scalars(Wave &w, const Entry &e, const u32 *group) {
       put(group[d]);
 }
 
-// Work-item ids packed into v0 by 10 bits; partial last waves start with fewer
-// lanes.
-void start_lanes(Wave &w, const Entry &e, const u32 *block) {
+// Work-item ids packed into v0 by 10 bits; partial last waves start with fewer lanes.
+void start_lanes(Wave& w, const Entry& e, const u32* block) {
   u32 items = block[0] * block[1] * block[2];
   u64 exec = 0;
   for (u32 l = 0; l < kLanes; ++l) {
     u32 item = w.number * kLanes + l;
     if (item < items)
       exec |= u64{1} << l;
-    u32 x = item % block[0], y = item / block[0] % block[1],
-        z = item / (block[0] * block[1]);
-    w.v[0][l] = x | (e.workitem_ids >= 1 ? y << 10 : 0) |
-                (e.workitem_ids >= 2 ? z << 20 : 0);
+    u32 x = item % block[0], y = item / block[0] % block[1], z = item / (block[0] * block[1]);
+    w.v[0][l] = x | (e.workitem_ids >= 1 ? y << 10 : 0) | (e.workitem_ids >= 2 ? z << 20 : 0);
   }
   w.set_exec(exec);
   w.written[0] = ~u64{0};
   w.whole.set(0);
   w.s_written.set(kExecLo, 2);
-  w.s_written.set(kVccLo, 2); // carry-ins of dead lanes and vccz read it; its
-                              // value is 0 at the start
+  w.s_written.set(kVccLo, 2); // carry-ins of dead lanes and vccz read it; its value is 0 at the start
   w.s_written.set(kM0);
 }
 
@@ -77,20 +71,17 @@ struct Resident {
   std::vector<std::unique_ptr<Group>> groups;
 };
 
-std::string where_waves_are(const Resident &r) {
+std::string where_waves_are(const Resident& r) {
   std::string out;
-  for (const auto &g : r.groups)
-    for (const auto &w : g->waves) {
+  for (const auto& g : r.groups)
+    for (const auto& w : g->waves) {
       if (w->state == WaveState::Done)
         continue;
-      const Inst &i = w->program->insts[w->pc];
+      const Inst& i = w->program->insts[w->pc];
       char line[160];
-      std::snprintf(line, sizeof(line),
-                    "\n  workgroup (%u, %u, %u) wave %u: %s, pc 0x%x %s",
-                    g->id[0], g->id[1], g->id[2], w->number,
-                    w->state == WaveState::AtBarrier ? "at a barrier"
-                                                     : "running",
-                    i.pc, text_of(i).c_str());
+      std::snprintf(line, sizeof(line), "\n  workgroup (%u, %u, %u) wave %u: %s, pc 0x%x %s", g->id[0],
+                    g->id[1], g->id[2], w->number,
+                    w->state == WaveState::AtBarrier ? "at a barrier" : "running", i.pc, text_of(i).c_str());
       out += line;
     }
   return out;
@@ -98,9 +89,8 @@ std::string where_waves_are(const Resident &r) {
 
 class Runner {
 public:
-  Runner(Launch &launch, const Entry &entry, std::atomic<u64> &next, u64 total)
-      : launch_(launch), entry_(entry), next_(next), total_(total),
-        random_(launch.options.seed) {
+  Runner(Launch& launch, const Entry& entry, std::atomic<u64>& next, u64 total)
+      : launch_(launch), entry_(entry), next_(next), total_(total), random_(launch.options.seed) {
     executed_.resize(launch.program->insts.size());
     t_fp8_ocp = launch.program->target == Target::Gfx950;
   }
@@ -111,8 +101,7 @@ public:
       if (resident_.groups.empty())
         break;
       if (!round())
-        throw std::runtime_error("deadlock: no wave can run" +
-                                 where_waves_are(resident_));
+        throw std::runtime_error("deadlock: no wave can run" + where_waves_are(resident_));
       retire();
     }
     flush_steps();
@@ -120,11 +109,10 @@ public:
 
   // Give the launch what was counted, after a run that ended in an error too.
   void publish() {
-    for (const auto &g : resident_.groups)
+    for (const auto& g : resident_.groups)
       collect(*g);
     for (std::size_t k = 0; k < executed_.size(); ++k)
-      count_issue(counters_, launch_.program->target, launch_.program->insts[k],
-                  executed_[k]);
+      count_issue(counters_, launch_.program->target, launch_.program->insts[k], executed_[k]);
     std::lock_guard hold(launch_.lock);
     launch_.counters.add(counters_);
   }
@@ -142,9 +130,9 @@ private:
   // One turn for every wave that can run; false when none can.
   bool round() {
     bool ran = false;
-    for (auto &g : resident_.groups)
+    for (auto& g : resident_.groups)
       for (std::size_t k = 0; k < g->waves.size(); ++k) {
-        Wave &w = *pick(*g, k);
+        Wave& w = *pick(*g, k);
         if (w.state != WaveState::Running)
           continue; // random: not one wave of the group runs
         turn(w);
@@ -155,15 +143,13 @@ private:
     return ran;
   }
 
-  // The wave of turn k; a random one, the next that can run from a drawn place
-  // on.
-  Wave *pick(Group &g, std::size_t k) {
+  // The wave of turn k; a random one, the next that can run from a drawn place on.
+  Wave* pick(Group& g, std::size_t k) {
     std::size_t count = g.waves.size();
     if (launch_.options.schedule != Schedule::Random)
       return g.waves[k].get();
     k = random_() % count;
-    for (std::size_t tries = 1;
-         tries < count && g.waves[k]->state != WaveState::Running; ++tries)
+    for (std::size_t tries = 1; tries < count && g.waves[k]->state != WaveState::Running; ++tries)
       k = (k + 1) % count;
     return g.waves[k].get();
   }
@@ -179,7 +165,7 @@ private:
     }
   }
 
-  void turn(Wave &w) {
+  void turn(Wave& w) {
     u64 left = quantum();
     w.yields = false;
     while (left-- && w.state == WaveState::Running && !w.yields) {
@@ -196,12 +182,12 @@ private:
     pending_steps_ = 0;
     u64 limit = launch_.options.step_limit;
     if (limit && sum > limit && !launch_.stop)
-      throw std::runtime_error("step limit of " + std::to_string(limit) +
-                               " reached" + where_waves_are(resident_));
+      throw std::runtime_error("step limit of " + std::to_string(limit) + " reached" +
+                               where_waves_are(resident_));
   }
 
   void retire() {
-    std::erase_if(resident_.groups, [&](auto &g) {
+    std::erase_if(resident_.groups, [&](auto& g) {
       if (g->live)
         return false;
       collect(*g);
@@ -209,7 +195,7 @@ private:
     });
   }
 
-  void collect(const Group &g) {
+  void collect(const Group& g) {
     counters_.bytes_read += g.bytes_read;
     counters_.bytes_written += g.bytes_written;
     counters_.bytes_arguments += g.bytes_arguments;
@@ -221,13 +207,12 @@ private:
     ++counters_.groups;
   }
 
-  // A wave that spins on another workgroup must not hold its thread for ever,
-  // so even "to the barrier" ends.
+  // A wave that spins on another workgroup must not hold its thread for ever, so even "to the barrier" ends.
   static constexpr u64 kRunToBarrier = 1u << 20;
 
-  Launch &launch_;
-  const Entry &entry_;
-  std::atomic<u64> &next_;
+  Launch& launch_;
+  const Entry& entry_;
+  std::atomic<u64>& next_;
   u64 total_;
   std::mt19937_64 random_;
   Resident resident_;
@@ -238,8 +223,7 @@ private:
 
 } // namespace
 
-std::unique_ptr<Group> make_group(Launch &launch, const Entry &entry,
-                                  u64 number) {
+std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number) {
   auto g = std::make_unique<Group>();
   g->launch = &launch;
   g->id[0] = static_cast<u32>(number % launch.grid[0]);
@@ -254,15 +238,12 @@ std::unique_ptr<Group> make_group(Launch &launch, const Entry &entry,
   if (launch.checks(kCheckUninitialised))
     g->scratch_defined.resize((g->scratch.size() + 7) / 8);
   for (u32 k = 0; k < waves; ++k) {
-    auto w = std::make_unique<Wave>(); // value-initialised: every register
-                                       // starts as 0 and unwritten
+    auto w = std::make_unique<Wave>(); // value-initialised: every register starts as 0 and unwritten
     w->number = static_cast<u8>(k);
     w->group = g.get();
     w->program = launch.program;
     w->pc = entry.pc;
-    w->scratch = entry.scratch_bytes
-                     ? g->scratch.data() + u64{entry.scratch_bytes} * kLanes * k
-                     : nullptr;
+    w->scratch = entry.scratch_bytes ? g->scratch.data() + u64{entry.scratch_bytes} * kLanes * k : nullptr;
     w->scratch_bytes = entry.scratch_bytes;
     start_scalars(*w, entry, g->id);
     start_lanes(*w, entry, launch.block);
@@ -272,14 +253,14 @@ std::unique_ptr<Group> make_group(Launch &launch, const Entry &entry,
   return g;
 }
 
-bool run_grid(Launch &launch, const Entry &entry) {
+bool run_grid(Launch& launch, const Entry& entry) {
   std::atomic<u64> next{0};
   u64 total = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   auto work = [&] {
     Runner runner(launch, entry, next, total);
     try {
       runner.run();
-    } catch (const std::exception &e) {
+    } catch (const std::exception& e) {
       std::lock_guard hold(launch.lock);
       if (launch.error.empty())
         launch.error = e.what();
@@ -291,7 +272,7 @@ bool run_grid(Launch &launch, const Entry &entry) {
   for (u32 t = 1; t < launch.options.threads; ++t)
     threads.emplace_back(work);
   work();
-  for (auto &t : threads)
+  for (auto& t : threads)
     t.join();
   return launch.error.empty();
 }

@@ -1,5 +1,4 @@
-// The instruction table: every mnemonic of every format, found by (format,
-// opcode, target).
+// The instruction table: every mnemonic of every format, found by (format, opcode, target).
 #pragma once
 
 #include <span>
@@ -9,8 +8,7 @@
 
 namespace emu {
 
-// Rows of one format, in the order of its .inc file. Defined in exec/, one file
-// per format.
+// Rows of one format, in the order of its .inc file. Defined in exec/, one file per format.
 std::vector<OpInfo> vop1_rows();
 std::vector<OpInfo> vop2_rows();
 std::vector<OpInfo> vop3_rows();
@@ -28,16 +26,14 @@ std::vector<OpInfo> ds_rows();
 std::vector<OpInfo> flat_rows();
 std::vector<OpInfo> mubuf_rows();
 
-// The meaning of an integer instruction with clamp, or nullptr when it has
-// none.
-Exec saturating(const char *mnemonic);
+// The meaning of an integer instruction with clamp, or nullptr when it has none.
+Exec saturating(const char* mnemonic);
 
-// The meaning of an f8f6f4 matrix instruction by the types of A and B (cbsz,
-// blgp), or nullptr.
-Exec f8f6f4_exec(const OpInfo &info, u32 a, u32 b);
+// The meaning of an f8f6f4 matrix instruction by the types of A and B (cbsz, blgp), or nullptr.
+Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b);
 
 // nullptr when the target does not have the opcode.
-const OpInfo *find_op(Format format, u32 opcode, Target target);
+const OpInfo* find_op(Format format, u32 opcode, Target target);
 
 // Everything, for tests (collisions, round trips) and documentation.
 std::span<const OpInfo> all_ops();

@@ -1,5 +1,5 @@
-// Instructions as text that an assembler turns back into the same bytes, in the
-// syntax of LLVM's AMDGPU assembler.
+// Instructions as text that an assembler turns back into the same bytes, in the syntax of LLVM's AMDGPU
+// assembler.
 #include "text.hpp"
 
 #include <cstring>
@@ -11,25 +11,21 @@
 namespace emu {
 namespace {
 
-std::string format(const char *pattern, long long value) {
+std::string format(const char* pattern, long long value) {
   char out[40];
   std::snprintf(out, sizeof(out), pattern, value);
   return out;
 }
-std::string hex(u64 value) {
-  return format("0x%llx", static_cast<long long>(value));
-}
+std::string hex(u64 value) { return format("0x%llx", static_cast<long long>(value)); }
 std::string decimal(i64 value) { return std::to_string(value); }
 
-std::string range(const char *file, u32 first, u32 count) {
+std::string range(const char* file, u32 first, u32 count) {
   if (count <= 1)
     return file + decimal(first);
-  return std::string(file) + "[" + decimal(first) + ":" +
-         decimal(first + count - 1) + "]";
+  return std::string(file) + "[" + decimal(first) + ":" + decimal(first + count - 1) + "]";
 }
 
-// Codes 102.. name special registers; a pair has the plain name, its halves end
-// in _lo and _hi.
+// Codes 102.. name special registers; a pair has the plain name, its halves end in _lo and _hi.
 std::string scalar_name(u32 code, u32 count) {
   if (code < 102)
     return range("s", code, count);
@@ -46,12 +42,11 @@ std::string scalar_name(u32 code, u32 count) {
 
 bool is_wide(Type t) { return t == Type::F64 || t == Type::B64; }
 
-constexpr const char *kApertures[] = {"src_shared_base", "src_shared_limit",
-                                      "src_private_base", "src_private_limit"};
+constexpr const char* kApertures[] = {"src_shared_base", "src_shared_limit", "src_private_base",
+                                      "src_private_limit"};
 
-std::string constant_name(const Operand &op, Type type) {
-  constexpr const char *kFloats[] = {"0.5", "-0.5", "1.0", "-1.0",
-                                     "2.0", "-2.0", "4.0", "-4.0"};
+std::string constant_name(const Operand& op, Type type) {
+  constexpr const char* kFloats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"};
   if (op.code <= 192)
     return decimal(op.code - 128);
   if (op.code <= 208)
@@ -65,13 +60,12 @@ std::string constant_name(const Operand &op, Type type) {
   return hex(type == Type::F64 ? op.value >> 32 : op.value & 0xffffffffu);
 }
 
-std::string name_of(const Operand &op, Type type = Type::B32) {
+std::string name_of(const Operand& op, Type type = Type::B32) {
   switch (op.kind) {
   case Kind::None:
     return "off";
   case Kind::Vector:
-    return op.index >= kAccBase ? range("a", op.index - kAccBase, op.count)
-                                : range("v", op.index, op.count);
+    return op.index >= kAccBase ? range("a", op.index - kAccBase, op.count) : range("v", op.index, op.count);
   case Kind::Scalar:
     return scalar_name(op.index, op.count);
   case Kind::Scc:
@@ -85,9 +79,8 @@ std::string name_of(const Operand &op, Type type = Type::B32) {
   }
 }
 
-// A source with its sign and extension modifiers. A negated number would read
-// as another number.
-std::string source_name(const Operand &op, Type type) {
+// A source with its sign and extension modifiers. A negated number would read as another number.
+std::string source_name(const Operand& op, Type type) {
   std::string s = name_of(op, type);
   if (op.sign_extend)
     s = "sext(" + s + ")";
@@ -99,34 +92,28 @@ std::string source_name(const Operand &op, Type type) {
 }
 
 // The f32/f16 mixes use op_sel_hi as a type and neg_hi as a magnitude.
-bool is_mixed(const Inst &i) {
-  return std::strncmp(i.info->mnemonic, "v_fma_mix", 9) == 0;
-}
-bool is_setreg(const Inst &i) {
-  return std::strncmp(i.info->mnemonic, "s_setreg", 8) == 0;
-}
+bool is_mixed(const Inst& i) { return std::strncmp(i.info->mnemonic, "v_fma_mix", 9) == 0; }
+bool is_setreg(const Inst& i) { return std::strncmp(i.info->mnemonic, "s_setreg", 8) == 0; }
 // ds_read2_b32, ds_write2st64_b64 and the like.
-bool has_two_offsets(const Inst &i) {
-  return std::strstr(i.info->mnemonic, "2st64_") ||
-         std::strstr(i.info->mnemonic, "d2_") ||
-         std::strstr(i.info->mnemonic, "e2_") ||
-         std::strstr(i.info->mnemonic, "g2_");
+bool has_two_offsets(const Inst& i) {
+  return std::strstr(i.info->mnemonic, "2st64_") || std::strstr(i.info->mnemonic, "d2_") ||
+         std::strstr(i.info->mnemonic, "e2_") || std::strstr(i.info->mnemonic, "g2_");
 }
 
 struct Line {
   std::string out;
-  const char *separator = " ";
-  void add(const std::string &s) {
+  const char* separator = " ";
+  void add(const std::string& s) {
     out += separator + s;
     separator = ", ";
   }
-  void word(const std::string &s) { out += " " + s; }
-  void word_if(bool on, const char *s) {
+  void word(const std::string& s) { out += " " + s; }
+  void word_if(bool on, const char* s) {
     if (on)
       word(s);
   }
   // "name:[1,0,1]" of the low `count` bits.
-  void bits(const char *name, u32 value, int count) {
+  void bits(const char* name, u32 value, int count) {
     std::string s = std::string(name) + ":[";
     for (int k = 0; k < count; ++k)
       s += std::string(k ? "," : "") + (value >> k & 1 ? "1" : "0");
@@ -134,7 +121,7 @@ struct Line {
   }
 };
 
-int sources_of(const Inst &i) {
+int sources_of(const Inst& i) {
   int n = 0;
   while (n < 4 && i.src[n].kind != Kind::None)
     ++n;
@@ -144,7 +131,7 @@ int sources_of(const Inst &i) {
 // ---- Vector instructions
 // ------------------------------------------------------------------------------------------
 
-const char *suffix_of(Form f) {
+const char* suffix_of(Form f) {
   switch (f) {
   case Form::E32:
     return "_e32";
@@ -159,24 +146,18 @@ const char *suffix_of(Form f) {
   }
 }
 
-void output_modifiers(const Inst &i, Line &l) {
-  l.word_if(has(i, Modifiers::kClamp), "clamp");
-}
+void output_modifiers(const Inst& i, Line& l) { l.word_if(has(i, Modifiers::kClamp), "clamp"); }
 
-const char *select_name(Select s) {
-  constexpr const char *kNames[] = {"DWORD",  "BYTE_0", "BYTE_1", "BYTE_2",
-                                    "BYTE_3", "WORD_0", "WORD_1"};
+const char* select_name(Select s) {
+  constexpr const char* kNames[] = {"DWORD", "BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1"};
   return kNames[static_cast<int>(s)];
 }
 
-void sdwa_selects(const Inst &i, Line &l) {
-  constexpr const char *kUnused[] = {"UNUSED_PAD", "UNUSED_SEXT",
-                                     "UNUSED_PRESERVE"};
+void sdwa_selects(const Inst& i, Line& l) {
+  constexpr const char* kUnused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"};
   if (has(i, Modifiers::kSdwa)) {
-    l.word(std::string("dst_sel:") + select_name(static_cast<Select>(field(
-                                         i, Modifiers::kDstSelShift, 3))));
-    l.word(std::string("dst_unused:") +
-           kUnused[field(i, Modifiers::kDstUnusedShift, 2)]);
+    l.word(std::string("dst_sel:") + select_name(static_cast<Select>(field(i, Modifiers::kDstSelShift, 3))));
+    l.word(std::string("dst_unused:") + kUnused[field(i, Modifiers::kDstUnusedShift, 2)]);
   }
   l.word(std::string("src0_sel:") + select_name(i.src[0].select));
   if (i.src[1].kind != Kind::None)
@@ -201,39 +182,34 @@ std::string dpp_control(u32 c) {
   case 0x150:
     return "row_newbcast:" + n;
   }
-  constexpr const char *kWave[] = {"wave_shl:1", "wave_rol:1", "wave_shr:1",
-                                   "wave_ror:1"};
-  constexpr const char *kRow[] = {"row_mirror", "row_half_mirror",
-                                  "row_bcast:15", "row_bcast:31"};
+  constexpr const char* kWave[] = {"wave_shl:1", "wave_rol:1", "wave_shr:1", "wave_ror:1"};
+  constexpr const char* kRow[] = {"row_mirror", "row_half_mirror", "row_bcast:15", "row_bcast:31"};
   return c < 0x140 ? kWave[c >> 2 & 3] : kRow[c & 3];
 }
 
-void dpp_modifiers(const Inst &i, Line &l) {
+void dpp_modifiers(const Inst& i, Line& l) {
   l.word(dpp_control(i.dpp.control));
   l.word("row_mask:" + hex(i.dpp.row_mask));
   l.word("bank_mask:" + hex(i.dpp.bank_mask));
   l.word_if(i.dpp.bound_control, "bound_ctrl:0");
 }
 
-// The operand that VOP2 and VOP3 leave out: an accumulator that is the
-// destination.
-bool is_implied(const Inst &i, int k) {
-  return k == 2 && i.info->format == Format::Vop2 &&
-         i.info->src[2] != Type::Mask && i.src[2].kind == Kind::Vector &&
-         i.src[2].index == i.dst.index;
+// The operand that VOP2 and VOP3 leave out: an accumulator that is the destination.
+bool is_implied(const Inst& i, int k) {
+  return k == 2 && i.info->format == Format::Vop2 && i.info->src[2] != Type::Mask &&
+         i.src[2].kind == Kind::Vector && i.src[2].index == i.dst.index;
 }
 
-void vop3_selects(const Inst &i, Line &l) {
+void vop3_selects(const Inst& i, Line& l) {
   u32 bits = i.op_sel;
   if (!bits)
     return;
-  bool parts = std::strstr(i.info->mnemonic, "_sr_") ||
-               std::strstr(i.info->mnemonic, "scalef32_pk_fp4");
+  bool parts = std::strstr(i.info->mnemonic, "_sr_") || std::strstr(i.info->mnemonic, "scalef32_pk_fp4");
   int n = parts ? 3 : sources_of(i); // a destination byte has bits of its own
   l.bits("op_sel", (bits & ((1u << n) - 1)) | (bits >> 3 & 1) << n, n + 1);
 }
 
-void vector_line(const Inst &i, Line &l) {
+void vector_line(const Inst& i, Line& l) {
   constexpr int kPlain[] = {0, 1, 2, 3}, kLiteralInside[] = {0, 2, 1, 3};
   bool inside = std::strncmp(i.info->mnemonic, "v_fmamk", 7) == 0;
   const int (&order)[4] = inside ? kLiteralInside : kPlain;
@@ -259,19 +235,18 @@ void vector_line(const Inst &i, Line &l) {
     dpp_modifiers(i, l);
 }
 
-u32 low_signs(const Inst &i) {
+u32 low_signs(const Inst& i) {
   u32 bits = 0;
   for (int k = 0; k < 3; ++k)
     bits |= u32{i.src[k].negate} << k;
   return bits;
 }
 
-void packed_line(const Inst &i, Line &l) {
+void packed_line(const Inst& i, Line& l) {
   l.add(name_of(i.dst));
   int n = sources_of(i);
   u32 all = (1u << n) - 1, op_sel = field(i, Modifiers::kOpSelShift, 3) & all;
-  bool mixed = is_mixed(i),
-       move = std::strncmp(i.info->mnemonic, "v_accvgpr", 9) == 0;
+  bool mixed = is_mixed(i), move = std::strncmp(i.info->mnemonic, "v_accvgpr", 9) == 0;
   for (int k = 0; k < n; ++k) {
     Operand plain = i.src[k];
     if (mixed)
@@ -282,8 +257,7 @@ void packed_line(const Inst &i, Line &l) {
   }
   if (move)
     return;
-  u32 op_sel_hi = field(i, Modifiers::kOpSelHiShift, 3) & all,
-      neg_hi = field(i, Modifiers::kNegHiShift, 3);
+  u32 op_sel_hi = field(i, Modifiers::kOpSelHiShift, 3) & all, neg_hi = field(i, Modifiers::kNegHiShift, 3);
   if (op_sel)
     l.bits("op_sel", op_sel, n);
   if (op_sel_hi != (mixed ? 0 : all))
@@ -295,14 +269,13 @@ void packed_line(const Inst &i, Line &l) {
   output_modifiers(i, l);
 }
 
-void matrix_line(const Inst &i, Line &l) {
+void matrix_line(const Inst& i, Line& l) {
   l.add(name_of(i.dst));
   for (int k = 0; k < 3; ++k)
     l.add(name_of(i.src[k], Type::F32));
-  for (auto [name, shift, bits] :
-       {std::tuple{"cbsz:", Modifiers::kCbszShift, 3u},
-        {"abid:", Modifiers::kAbidShift, 4u},
-        {"blgp:", Modifiers::kBlgpShift, 3u}})
+  for (auto [name, shift, bits] : {std::tuple{"cbsz:", Modifiers::kCbszShift, 3u},
+                                   {"abid:", Modifiers::kAbidShift, 4u},
+                                   {"blgp:", Modifiers::kBlgpShift, 3u}})
     if (u32 value = field(i, shift, bits))
       l.word(name + decimal(value));
 }
@@ -310,17 +283,17 @@ void matrix_line(const Inst &i, Line &l) {
 // ---- Memory
 // -------------------------------------------------------------------------------------------------------
 
-void cache_bits(const Inst &i, Line &l) {
+void cache_bits(const Inst& i, Line& l) {
   l.word_if(has(i, Modifiers::kSc0), "sc0");
   l.word_if(has(i, Modifiers::kNt), "nt");
   l.word_if(has(i, Modifiers::kSc1), "sc1");
 }
-void offset_word(const Inst &i, Line &l) {
+void offset_word(const Inst& i, Line& l) {
   if (i.offset)
     l.word("offset:" + decimal(i.offset));
 }
 
-void ds_line(const Inst &i, Line &l) {
+void ds_line(const Inst& i, Line& l) {
   if (i.dst.kind != Kind::None)
     l.add(name_of(i.dst));
   for (int k = 0; k < 3; ++k)
@@ -334,9 +307,8 @@ void ds_line(const Inst &i, Line &l) {
     l.word("offset1:" + decimal(i.offset >> 8));
 }
 
-// Loads name the destination first, stores the address first; a missing address
-// or base reads "off".
-void flat_line(const Inst &i, Line &l) {
+// Loads name the destination first, stores the address first; a missing address or base reads "off".
+void flat_line(const Inst& i, Line& l) {
   u32 segment = i.info->opcode / kSegment;
   if (i.dst.kind != Kind::None)
     l.add(name_of(i.dst));
@@ -349,7 +321,7 @@ void flat_line(const Inst &i, Line &l) {
   cache_bits(i, l);
 }
 
-void buffer_line(const Inst &i, Line &l) {
+void buffer_line(const Inst& i, Line& l) {
   if (i.src[2].kind == Kind::None)
     return cache_bits(i, l); // cache control
   if (i.src[1].kind != Kind::None)
@@ -366,16 +338,14 @@ void buffer_line(const Inst &i, Line &l) {
   l.word_if(has(i, Modifiers::kLds), "lds");
 }
 
-void smem_line(const Inst &i, Line &l) {
+void smem_line(const Inst& i, Line& l) {
   if (i.dst.kind != Kind::None)
     l.add(name_of(i.dst));
   if (i.src[0].kind == Kind::None)
     return;
   l.add(name_of(i.src[0]));
   bool in_register = i.src[1].kind != Kind::None;
-  std::string number =
-      (i.offset < 0 ? "-" : "") +
-      hex(static_cast<u64>(i.offset < 0 ? -i.offset : i.offset));
+  std::string number = (i.offset < 0 ? "-" : "") + hex(static_cast<u64>(i.offset < 0 ? -i.offset : i.offset));
   l.add(in_register ? name_of(i.src[1]) : number);
   if (in_register && has(i, Modifiers::kImmediate))
     l.word("offset:" + number);
@@ -386,24 +356,20 @@ void smem_line(const Inst &i, Line &l) {
 // -------------------------------------------------------------------------------------------------------
 
 std::string wait_counts(u32 simm) {
-  u32 vm = (simm & 15) | (simm >> 14 & 3) << 4, exp = simm >> 4 & 7,
-      lgkm = simm >> 8 & 15;
+  u32 vm = (simm & 15) | (simm >> 14 & 3) << 4, exp = simm >> 4 & 7, lgkm = simm >> 8 & 15;
   std::string s;
-  for (auto [name, value, none] : {std::tuple{"vmcnt(", vm, 63u},
-                                   {"expcnt(", exp, 7u},
-                                   {"lgkmcnt(", lgkm, 15u}})
+  for (auto [name, value, none] :
+       {std::tuple{"vmcnt(", vm, 63u}, {"expcnt(", exp, 7u}, {"lgkmcnt(", lgkm, 15u}})
     if (value != none)
       s += (s.empty() ? "" : " ") + (name + decimal(value)) + ")";
-  bool spare = simm & 0x3080; // bits that belong to no counter, or no counter
-                              // at all: only the number tells
+  bool spare = simm & 0x3080; // bits that belong to no counter, or no counter at all: only the number tells
   return spare || s.empty() ? hex(simm) : s;
 }
 
-void sopp_line(const Inst &i, Line &l) {
+void sopp_line(const Inst& i, Line& l) {
   std::string name = i.info->mnemonic;
-  bool bare = name == "s_barrier" || name == "s_endpgm" || name == "s_wakeup" ||
-              name == "s_icache_inv" || name == "s_ttracedata" ||
-              name == "s_endpgm_saved";
+  bool bare = name == "s_barrier" || name == "s_endpgm" || name == "s_wakeup" || name == "s_icache_inv" ||
+              name == "s_ttracedata" || name == "s_endpgm_saved";
   if (bare && i.simm == 0)
     return;
   if (name == "s_waitcnt")
@@ -411,7 +377,7 @@ void sopp_line(const Inst &i, Line &l) {
   l.add(decimal(i.simm & 0xffff));
 }
 
-void scalar_line(const Inst &i, Line &l) {
+void scalar_line(const Inst& i, Line& l) {
   if (i.dst.kind != Kind::None && !is_setreg(i))
     l.add(name_of(i.dst));
   bool sopk = i.info->format == Format::Sopk;
@@ -426,7 +392,7 @@ void scalar_line(const Inst &i, Line &l) {
 
 } // namespace
 
-std::string text_of(const Inst &i) {
+std::string text_of(const Inst& i) {
   Line l{i.info->mnemonic};
   switch (i.info->format) {
   case Format::Sopp:

@@ -7,6 +7,6 @@
 
 namespace emu {
 
-std::string text_of(const Inst &i);
+std::string text_of(const Inst& i);
 
 } // namespace emu

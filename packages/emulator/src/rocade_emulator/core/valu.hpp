@@ -1,6 +1,5 @@
-// The engine of vector instructions: fetch sources as typed rows, apply the
-// meaning lane by lane, store under EXEC. A meaning is a struct with a static
-// `apply` whose signature says everything: `f32 apply(f32, f32)`.
+// The engine of vector instructions: fetch sources as typed rows, apply the meaning lane by lane, store under
+// EXEC. A meaning is a struct with a static `apply` whose signature says everything: `f32 apply(f32, f32)`.
 #pragma once
 
 #include <array>
@@ -18,11 +17,9 @@ template <class T> using Values = std::array<T, kLanes>;
 
 template <class T>
 inline constexpr bool is_float =
-    std::is_same_v<T, f32> || std::is_same_v<T, f64> ||
-    std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+    std::is_same_v<T, f32> || std::is_same_v<T, f64> || std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
-// Lanes of one instruction do not depend on each other, also where the
-// destination is one of the sources.
+// Lanes of one instruction do not depend on each other, also where the destination is one of the sources.
 #if defined(__clang__)
 #define EMU_LANES
 #else
@@ -32,15 +29,13 @@ inline constexpr bool is_float =
 // ---- Sources
 // -----------------------------------------------------------------------------------------------------
 
-// A source in all lanes, read where it lies: in the register file, or in `own`
-// when it is a constant, a part of a register, or comes with modifiers.
+// A source in all lanes, read where it lies: in the register file, or in `own` when it is a constant, a part
+// of a register, or comes with modifiers.
 template <class T> struct Source {
-  const u32 *lo;
-  const u32 *hi;
+  const u32* lo;
+  const u32* hi;
   Fetched own;
-  T at(int l) const {
-    return Lane<T>::load(lo[l], Lane<T>::regs == 2 ? hi[l] : 0);
-  }
+  T at(int l) const { return Lane<T>::load(lo[l], Lane<T>::regs == 2 ? hi[l] : 0); }
 };
 template <> struct Source<bool> {
   alignas(64) u32 row[kLanes];
@@ -48,27 +43,22 @@ template <> struct Source<bool> {
 };
 
 // abs, then neg, on the bits of a float.
-template <class T> void change_sign(const Operand &op, Fetched &raw) {
-  constexpr u32 kSign =
-      Lane<T>::type == Type::F16 || Lane<T>::type == Type::BF16 ? 0x8000u
-                                                                : 0x80000000u;
-  u32 *row = Lane<T>::regs == 2 ? raw.hi : raw.lo;
+template <class T> void change_sign(const Operand& op, Fetched& raw) {
+  constexpr u32 kSign = Lane<T>::type == Type::F16 || Lane<T>::type == Type::BF16 ? 0x8000u : 0x80000000u;
+  u32* row = Lane<T>::regs == 2 ? raw.hi : raw.lo;
   u32 kept = op.absolute ? ~kSign : ~0u, flipped = op.negate ? kSign : 0;
   for (int l = 0; l < kLanes; ++l)
     row[l] = (row[l] & kept) ^ flipped;
 }
 
-// Source `k` of an instruction. DPP acts on the first source: `lanes` loses
-// those it does not reach.
-template <class T>
-void open(const Wave &w, const Inst &i, int k, Source<T> &s, u64 &lanes) {
-  const Operand &op = i.src[k];
+// Source `k` of an instruction. DPP acts on the first source: `lanes` loses those it does not reach.
+template <class T> void open(const Wave& w, const Inst& i, int k, Source<T>& s, u64& lanes) {
+  const Operand& op = i.src[k];
   if constexpr (std::is_same_v<T, bool>) {
     spread(read_scalar64(w, op), s.row);
   } else {
     bool dpp = k == 0 && i.dpp.on, changed = op.absolute || op.negate;
-    if (op.kind == Kind::Vector && op.select == Select::Dword && !dpp &&
-        !changed) {
+    if (op.kind == Kind::Vector && op.select == Select::Dword && !dpp && !changed) {
       s.lo = w.v[op.index];
       s.hi = w.v[op.index + Lane<T>::regs - 1];
       return;
@@ -84,10 +74,8 @@ void open(const Wave &w, const Inst &i, int k, Source<T> &s, u64 &lanes) {
   }
 }
 
-// The same as typed values, for meanings that are more than a function of one
-// lane.
-template <class T>
-void fetch(const Wave &w, const Inst &i, int k, Values<T> &out, u64 &lanes) {
+// The same as typed values, for meanings that are more than a function of one lane.
+template <class T> void fetch(const Wave& w, const Inst& i, int k, Values<T>& out, u64& lanes) {
   Source<T> s;
   open(w, i, k, s, lanes);
   for (int l = 0; l < kLanes; ++l)
@@ -98,16 +86,14 @@ void fetch(const Wave &w, const Inst &i, int k, Values<T> &out, u64 &lanes) {
 // -----------------------------------------------------------------------------------------------------
 
 // Store what `value_of(lane)` gives, in `lanes`.
-template <class T, class F>
-void store_each(Wave &w, const Inst &i, u64 lanes, F &&value_of) {
+template <class T, class F> void store_each(Wave& w, const Inst& i, u64 lanes, F&& value_of) {
   Fetched raw;
-  // Straight into the register when every lane is written whole: a lane's
-  // sources are read before it is written.
-  constexpr u32 kPartial =
-      Modifiers::kSdwa | Modifiers::kDstHigh | Modifiers::kKeepHigh;
+  // Straight into the register when every lane is written whole: a lane's sources are read before it is
+  // written.
+  constexpr u32 kPartial = Modifiers::kSdwa | Modifiers::kDstHigh | Modifiers::kKeepHigh;
   bool direct = lanes == ~u64{0} && !(i.modifiers & kPartial);
-  u32 *lo = direct ? w.v[i.dst.index] : raw.lo;
-  u32 *hi = direct ? w.v[i.dst.index + Lane<T>::regs - 1] : raw.hi;
+  u32* lo = direct ? w.v[i.dst.index] : raw.lo;
+  u32* hi = direct ? w.v[i.dst.index + Lane<T>::regs - 1] : raw.hi;
   EMU_LANES for (int l = 0; l < kLanes; ++l) {
     u64 bits = Lane<T>::save(value_of(l));
     lo[l] = static_cast<u32>(bits);
@@ -118,16 +104,14 @@ void store_each(Wave &w, const Inst &i, u64 lanes, F &&value_of) {
     store_rows(w, i, raw.lo, Lane<T>::regs == 2 ? raw.hi : nullptr, lanes);
 }
 
-template <class T>
-void store(Wave &w, const Inst &i, Values<T> &values, u64 lanes) {
+template <class T> void store(Wave& w, const Inst& i, Values<T>& values, u64 lanes) {
   if constexpr (is_float<T>)
     apply_output_modifiers(i, values);
   store_each<T>(w, i, lanes, [&](int l) { return values[l]; });
 }
 
 // Results of all kinds: masks go to scalar registers, carries to both.
-template <class T, class F>
-void finish(Wave &w, const Inst &i, u64 lanes, F &&value_of) {
+template <class T, class F> void finish(Wave& w, const Inst& i, u64 lanes, F&& value_of) {
   if constexpr (std::is_same_v<T, bool>) {
     Flags flags;
     for (int l = 0; l < kLanes; ++l)
@@ -161,20 +145,18 @@ template <class F> struct Signature;
 template <class R, class... Args> struct Signature<R (*)(Args...)> {
   using Result = R;
   using Sources = std::tuple<Source<Args>...>;
-  template <std::size_t K>
-  using Argument = std::tuple_element_t<K, std::tuple<Args...>>;
+  template <std::size_t K> using Argument = std::tuple_element_t<K, std::tuple<Args...>>;
   static constexpr std::size_t arity = sizeof...(Args);
 };
 
-template <class Op> void run_valu(Wave &w, const Inst &i) {
+template <class Op> void run_valu(Wave& w, const Inst& i) {
   using Sig = Signature<decltype(&Op::apply)>;
   typename Sig::Sources sources;
   u64 lanes = w.exec();
   [&]<std::size_t... K>(std::index_sequence<K...>) {
     (open(w, i, K, std::get<K>(sources), lanes), ...);
-    finish<typename Sig::Result>(w, i, lanes, [&](int l) {
-      return Op::apply(std::get<K>(sources).at(l)...);
-    });
+    finish<typename Sig::Result>(w, i, lanes,
+                                 [&](int l) { return Op::apply(std::get<K>(sources).at(l)...); });
   }(std::make_index_sequence<Sig::arity>{});
 }
 

@@ -6,19 +6,17 @@
 namespace emu {
 namespace {
 
-// A register may be the destination of a younger operation too; it stays
-// pending until the last one retires.
-template <int N> bool written_again(const Queue<N> &q, const InFlight &f) {
+// A register may be the destination of a younger operation too; it stays pending until the last one retires.
+template <int N> bool written_again(const Queue<N>& q, const InFlight& f) {
   for (u32 k = q.head; k != q.tail; ++k) {
-    const InFlight &other = q.items[k % N];
-    if (other.scalar == f.scalar && other.first < f.first + f.count &&
-        f.first < other.first + other.count)
+    const InFlight& other = q.items[k % N];
+    if (other.scalar == f.scalar && other.first < f.first + f.count && f.first < other.first + other.count)
       return true;
   }
   return false;
 }
 
-template <int N> void retire_oldest(Wave &w, Queue<N> &q) {
+template <int N> void retire_oldest(Wave& w, Queue<N>& q) {
   InFlight f = q.front();
   q.pop();
   if (f.to_lds)
@@ -31,7 +29,7 @@ template <int N> void retire_oldest(Wave &w, Queue<N> &q) {
     w.pending.clear(f.first, f.count);
 }
 
-template <int N> void issue(Wave &w, Queue<N> &q, const InFlight &f) {
+template <int N> void issue(Wave& w, Queue<N>& q, const InFlight& f) {
   if (q.full())
     retire_oldest(w, q); // the hardware stalls here until the oldest is done
   q.push(f);
@@ -43,7 +41,7 @@ template <int N> void issue(Wave &w, Queue<N> &q, const InFlight &f) {
     w.pending.set(f.first, f.count);
 }
 
-bool holds_unordered(const Queue<64> &q) {
+bool holds_unordered(const Queue<64>& q) {
   for (u32 k = q.head; k != q.tail; ++k)
     if (q.items[k % 64].unordered)
       return true;
@@ -52,26 +50,26 @@ bool holds_unordered(const Queue<64> &q) {
 
 } // namespace
 
-void issue_vm(Wave &w, const InFlight &f) { issue(w, w.vm, f); }
-void issue_lgkm(Wave &w, InFlight f) {
+void issue_vm(Wave& w, const InFlight& f) { issue(w, w.vm, f); }
+void issue_lgkm(Wave& w, InFlight f) {
   f.sequence = next_sequence(*w.group);
   issue(w, w.lgkm, f);
 }
 
-void issue_flat(Wave &w, InFlight f) {
+void issue_flat(Wave& w, InFlight f) {
   f.unordered = true;
   issue_vm(w, f);
   issue_lgkm(w, f);
 }
 
-void wait_vm(Wave &w, u32 vm) {
+void wait_vm(Wave& w, u32 vm) {
   if (vm != 0 && holds_unordered(w.vm))
     return;
   while (w.vm.size() > vm)
     retire_oldest(w, w.vm);
 }
 
-void wait_lgkm(Wave &w, u32 lgkm) {
+void wait_lgkm(Wave& w, u32 lgkm) {
   if (lgkm != 0 && holds_unordered(w.lgkm))
     return; // a count above 0 proves nothing
   while (w.lgkm.size() > lgkm)

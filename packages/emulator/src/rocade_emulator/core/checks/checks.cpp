@@ -1,5 +1,4 @@
-// Register checks; see checks.hpp. The common case is a few word tests per
-// operand.
+// Register checks; see checks.hpp. The common case is a few word tests per operand.
 #include "checks/checks.hpp"
 
 #include <cstdio>
@@ -7,45 +6,37 @@
 namespace emu {
 namespace {
 
-bool is_lds_read(const Inst &i) { return i.info->unit == Unit::Lds; }
+bool is_lds_read(const Inst& i) { return i.info->unit == Unit::Lds; }
 
-// LDS returns data in order, so a later LDS read may overwrite the destination
-// of an earlier one.
-bool overwrites_in_order(const Wave &w, const Inst &i, const Use &u) {
+// LDS returns data in order, so a later LDS read may overwrite the destination of an earlier one.
+bool overwrites_in_order(const Wave& w, const Inst& i, const Use& u) {
   if (!u.write || !is_lds_read(i))
     return false;
   for (u32 k = w.vm.head; k != w.vm.tail; ++k) {
-    const InFlight &f = w.vm.items[k % 64];
-    if (!f.scalar && f.count && f.first < u.index + u.count &&
-        u.index < f.first + f.count)
+    const InFlight& f = w.vm.items[k % 64];
+    if (!f.scalar && f.count && f.first < u.index + u.count && u.index < f.first + f.count)
       return false;
   }
   return true;
 }
 
-void check_pending(Wave &w, const Inst &i, const Use &u, Launch &launch) {
+void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   bool vector = u.kind == Kind::Vector;
-  bool hit = vector ? w.pending.any(u.index, u.count)
-                    : w.s_pending.any(u.index, u.count);
+  bool hit = vector ? w.pending.any(u.index, u.count) : w.s_pending.any(u.index, u.count);
   if (!hit || (vector && overwrites_in_order(w, i, u)))
     return;
   char text[96];
   int number = u.index >= kAccBase ? u.index - kAccBase : u.index;
-  std::snprintf(
-      text, sizeof(text),
-      "%s %s%d..%d while a load into it is in flight: missing s_waitcnt",
-      u.write ? "write to" : "read of",
-      vector ? (u.index >= kAccBase ? "a" : "v") : "s", number,
-      number + u.count - 1);
+  std::snprintf(text, sizeof(text), "%s %s%d..%d while a load into it is in flight: missing s_waitcnt",
+                u.write ? "write to" : "read of", vector ? (u.index >= kAccBase ? "a" : "v") : "s", number,
+                number + u.count - 1);
   launch.report(w, i, kCheckWaits, Severity::Error, -1, u.index, text);
 }
 
 // How many registers of a source have to be defined.
-int needed_of(const Inst &i, const Use &u) {
-  return i.upward && u.count == 2 ? 1 : u.count;
-}
+int needed_of(const Inst& i, const Use& u) { return i.upward && u.count == 2 ? 1 : u.count; }
 
-void check_written(Wave &w, const Inst &i, const Use &u, Launch &launch) {
+void check_written(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   if (u.write)
     return;
   const int count = needed_of(i, u);
@@ -60,14 +51,13 @@ void check_written(Wave &w, const Inst &i, const Use &u, Launch &launch) {
   u64 needed = u.whole_wave ? ~u64{0} : w.exec();
   for (int r = u.index; r < u.index + count; ++r)
     if (u64 missing = needed & ~w.written[r])
-      return launch.report(w, i, kCheckUninitialised, Severity::Error,
-                           std::countr_zero(missing), static_cast<u64>(r),
-                           "read of a vector register that was never written");
+      return launch.report(w, i, kCheckUninitialised, Severity::Error, std::countr_zero(missing),
+                           static_cast<u64>(r), "read of a vector register that was never written");
 }
 
 } // namespace
 
-void check_uses(Wave &w, const Inst &i, Launch &launch) {
+void check_uses(Wave& w, const Inst& i, Launch& launch) {
   bool waits = launch.checks(kCheckWaits);
   bool written = launch.checks(kCheckUninitialised);
   for (int k = 0; k < i.num_uses; ++k) {
@@ -78,10 +68,10 @@ void check_uses(Wave &w, const Inst &i, Launch &launch) {
   }
 }
 
-u64 undefined_high(const Wave &w, const Inst &i) {
+u64 undefined_high(const Wave& w, const Inst& i) {
   u64 lanes = 0;
   for (int k = 0; k < i.num_uses; ++k) {
-    const Use &u = i.uses[k];
+    const Use& u = i.uses[k];
     if (u.write || u.count != 2)
       continue;
     int high = u.index + 1;
@@ -93,15 +83,15 @@ u64 undefined_high(const Wave &w, const Inst &i) {
   return lanes & w.exec();
 }
 
-void undefine_high(Wave &w, const Inst &i, u64 lanes) {
+void undefine_high(Wave& w, const Inst& i, u64 lanes) {
   int high = i.dst.index + 1;
   w.written[high] &= ~lanes;
   w.whole.clear(high);
 }
 
-void mark_uses(Wave &w, const Inst &i) {
+void mark_uses(Wave& w, const Inst& i) {
   for (int k = 0; k < i.num_uses; ++k) {
-    const Use &u = i.uses[k];
+    const Use& u = i.uses[k];
     if (!u.write || u.kind == Kind::Scalar || w.whole.all(u.index, u.count))
       continue;
     u64 lanes = u.whole_wave ? ~u64{0} : w.exec();

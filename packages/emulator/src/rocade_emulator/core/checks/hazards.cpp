@@ -1,5 +1,4 @@
-// The check of wait states; see hazards.hpp for its use and hazards.inc for the
-// rules.
+// The check of wait states; see hazards.hpp for its use and hazards.inc for the rules.
 #include "checks/hazards.hpp"
 
 #include <algorithm>
@@ -16,14 +15,12 @@
 namespace emu {
 namespace {
 
-// More states than any rule asks for, after a matrix instruction and after
-// others.
+// More states than any rule asks for, after a matrix instruction and after others.
 constexpr u64 kLongest = 24, kBrief = 6;
 
-// States that a jump and a barrier take. No manual says, and compilers count 1.
-// AITER's kernels for gfx942 need at least this: they read the result of an
-// MFMA that takes 11 states after 3 scalar instructions and a jump, or after a
-// barrier and 6 instructions.
+// States that a jump and a barrier take. No manual says, and compilers count 1. AITER's kernels for gfx942
+// need at least this: they read the result of an MFMA that takes 11 states after 3 scalar instructions and a
+// jump, or after a barrier and 6 instructions.
 constexpr u64 kJump = 8;
 constexpr u8 kBarrier = 5;
 
@@ -42,11 +39,10 @@ enum : u32 {
   kDivFmas = 1u << 9,
   kFma64 = 1u << 10,
   kDot = 1u << 11,
-  kPartial = 1u << 12,    // moves its result to another part of the register
-  kValuScalar = 1u << 13, // VALU that writes scalar registers
-  kValuExec = 1u << 14,   // VALU that writes EXEC
-  kValuVector = 1u
-      << 15, // VALU that writes vector registers, no matrix instruction
+  kPartial = 1u << 12,     // moves its result to another part of the register
+  kValuScalar = 1u << 13,  // VALU that writes scalar registers
+  kValuExec = 1u << 14,    // VALU that writes EXEC
+  kValuVector = 1u << 15,  // VALU that writes vector registers, no matrix instruction
   kPlainVector = 1u << 16, // of these, no dot product
   kUnswapped = 1u << 28,   // of these, no v_permlane
   kReadsZero = 1u << 17,   // vccz or execz as a source
@@ -64,18 +60,16 @@ enum : u32 {
   kVectorOp = kPlainValu | kMemory,
 };
 
-std::span<const Use> uses_of(const Inst &i) { return {i.uses, i.num_uses}; }
+std::span<const Use> uses_of(const Inst& i) { return {i.uses, i.num_uses}; }
 
-bool writes_scalar(const Inst &i, int first, int count) {
-  for (const Use &u : uses_of(i))
-    if (u.write && u.kind == Kind::Scalar && u.index < first + count &&
-        first < u.index + u.count)
+bool writes_scalar(const Inst& i, int first, int count) {
+  for (const Use& u : uses_of(i))
+    if (u.write && u.kind == Kind::Scalar && u.index < first + count && first < u.index + u.count)
       return true;
   return false;
 }
-bool writes(const Inst &i, Kind kind) {
-  return std::ranges::any_of(
-      uses_of(i), [&](const Use &u) { return u.write && u.kind == kind; });
+bool writes(const Inst& i, Kind kind) {
+  return std::ranges::any_of(uses_of(i), [&](const Use& u) { return u.write && u.kind == kind; });
 }
 
 u32 matrix_class(std::string_view name) {
@@ -84,25 +78,21 @@ u32 matrix_class(std::string_view name) {
   return name.ends_with("_f32") ? kSgemm : kXdl;
 }
 
-bool is_partial(const Inst &i, std::string_view name) {
+bool is_partial(const Inst& i, std::string_view name) {
   if (has(i, Modifiers::kSdwa))
-    return field(i, Modifiers::kDstSelShift, 3) !=
-           static_cast<u32>(Select::Dword);
+    return field(i, Modifiers::kDstSelShift, 3) != static_cast<u32>(Select::Dword);
   if (name.starts_with("v_cvt_scalef32_pk_fp4")) // LLVM waits after all of them
     return true;
-  bool byte =
-      name.starts_with("v_cvt_sr_") || name.starts_with("v_cvt_scalef32_sr_");
+  bool byte = name.starts_with("v_cvt_sr_") || name.starts_with("v_cvt_scalef32_sr_");
   return has(i, Modifiers::kDstHigh) || (byte && i.op_sel >> 2 & 1);
 }
 
-u32 valu_classes(const Inst &i, std::string_view name) {
-  u32 c =
-      kValu | kPlainValu | (i.info->unit == Unit::Trans ? kTrans : kNonTrans);
+u32 valu_classes(const Inst& i, std::string_view name) {
+  u32 c = kValu | kPlainValu | (i.info->unit == Unit::Trans ? kTrans : kNonTrans);
   auto add = [&](bool on, u32 bits) { c |= on ? bits : 0; };
   bool reads_lane = name == "v_readlane_b32" || name == "v_readfirstlane_b32";
   bool selects = name == "v_readlane_b32" || name == "v_writelane_b32";
-  bool dot = name.starts_with("v_dot"),
-       permlane = name.starts_with("v_permlane");
+  bool dot = name.starts_with("v_dot"), permlane = name.starts_with("v_permlane");
   add(i.dpp.on, kDpp);
   add(reads_lane, kReadLane);
   add(reads_lane || selects, kLaneOp);
@@ -119,24 +109,23 @@ u32 valu_classes(const Inst &i, std::string_view name) {
     add(!dot, kPlainVector);
     add(!permlane, kUnswapped);
   }
-  for (const Operand &s : i.src)
+  for (const Operand& s : i.src)
     add(s.kind == Kind::VccZero || s.kind == Kind::ExecZero, kReadsZero);
   return c;
 }
 
-u32 memory_classes(const Inst &i) {
+u32 memory_classes(const Inst& i) {
   if (i.info->unit == Unit::Lds)
     return kMemory;
   u32 c = kMemory | kVmem;
   if (has(i, Modifiers::kLds) && i.info->format == Format::Flat)
     c |= kReadsM0;
   bool stores = i.src[1].kind == Kind::Vector;
-  bool excused =
-      i.info->format == Format::Mubuf && i.src[3].kind == Kind::Scalar;
+  bool excused = i.info->format == Format::Mubuf && i.src[3].kind == Kind::Scalar;
   return stores && i.src[1].count > 2 && !excused ? c | kWideStore : c;
 }
 
-u32 classes_of(const Inst &i) {
+u32 classes_of(const Inst& i) {
   std::string_view name = i.info->mnemonic;
   switch (i.info->unit) {
   case Unit::Mfma:
@@ -165,69 +154,55 @@ u32 classes_of(const Inst &i) {
 struct Span {
   int first, count;
 };
-bool overlap(Span a, Span b) {
-  return a.first < b.first + b.count && b.first < a.first + a.count;
-}
-Span span_of(const Operand &op) { return {op.index, op.count}; }
-bool is_vector(const Operand &op) { return op.kind == Kind::Vector; }
+bool overlap(Span a, Span b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+Span span_of(const Operand& op) { return {op.index, op.count}; }
+bool is_vector(const Operand& op) { return op.kind == Kind::Vector; }
 
-// Whether a use of `i` that `wanted` accepts overlaps one of the registers that
-// `first` writes.
-template <class F>
-int written_and(const Inst &first, const Inst &i, Kind kind, F &&wanted) {
-  for (const Use &w : uses_of(first)) {
+// Whether a use of `i` that `wanted` accepts overlaps one of the registers that `first` writes.
+template <class F> int written_and(const Inst& first, const Inst& i, Kind kind, F&& wanted) {
+  for (const Use& w : uses_of(first)) {
     if (!w.write || w.kind != kind)
       continue;
-    for (const Use &u : uses_of(i))
-      if (u.kind == kind && wanted(u) &&
-          overlap({w.index, w.count}, {u.index, u.count}))
+    for (const Use& u : uses_of(i))
+      if (u.kind == kind && wanted(u) && overlap({w.index, w.count}, {u.index, u.count}))
         return std::max(w.index, u.index);
   }
   return -1;
 }
-int written_and_operand(const Inst &first, const Operand &op) {
-  for (const Use &w : uses_of(first))
-    if (w.write && w.kind == op.kind &&
-        overlap({w.index, w.count}, span_of(op)))
+int written_and_operand(const Inst& first, const Operand& op) {
+  for (const Use& w : uses_of(first))
+    if (w.write && w.kind == op.kind && overlap({w.index, w.count}, span_of(op)))
       return std::max(w.index, op.index);
   return -1;
 }
-int overwritten(const Operand &op, const Inst &i) {
+int overwritten(const Operand& op, const Inst& i) {
   if (!is_vector(op))
     return -1;
-  for (const Use &u : uses_of(i))
-    if (u.write && u.kind == Kind::Vector &&
-        overlap(span_of(op), {u.index, u.count}))
+  for (const Use& u : uses_of(i))
+    if (u.write && u.kind == Kind::Vector && overlap(span_of(op), {u.index, u.count}))
       return std::max(op.index, u.index);
   return -1;
 }
 
 // Each returns the first register that both touch, or -1.
-using Touch = int (*)(const Inst &first, const Inst &i);
+using Touch = int (*)(const Inst& first, const Inst& i);
 
-int Always(const Inst &, const Inst &) { return 0; }
-int ReadsVector(const Inst &first, const Inst &i) {
-  return written_and(first, i, Kind::Vector,
-                     [](const Use &u) { return !u.write; });
+int Always(const Inst&, const Inst&) { return 0; }
+int ReadsVector(const Inst& first, const Inst& i) {
+  return written_and(first, i, Kind::Vector, [](const Use& u) { return !u.write; });
 }
-int Overwrites(const Inst &first, const Inst &i) {
-  return written_and(first, i, Kind::Vector,
-                     [](const Use &u) { return u.write; });
+int Overwrites(const Inst& first, const Inst& i) {
+  return written_and(first, i, Kind::Vector, [](const Use& u) { return u.write; });
 }
-int Touches(const Inst &first, const Inst &i) {
-  return written_and(first, i, Kind::Vector, [](const Use &) { return true; });
+int Touches(const Inst& first, const Inst& i) {
+  return written_and(first, i, Kind::Vector, [](const Use&) { return true; });
 }
-int ReadsScalar(const Inst &first, const Inst &i) {
-  return written_and(first, i, Kind::Scalar,
-                     [](const Use &u) { return !u.write; });
+int ReadsScalar(const Inst& first, const Inst& i) {
+  return written_and(first, i, Kind::Scalar, [](const Use& u) { return !u.write; });
 }
-int Source0(const Inst &first, const Inst &i) {
-  return written_and_operand(first, i.src[0]);
-}
-int LaneSelect(const Inst &first, const Inst &i) {
-  return written_and_operand(first, i.src[1]);
-}
-int ReadsConstant(const Inst &first, const Inst &i) {
+int Source0(const Inst& first, const Inst& i) { return written_and_operand(first, i.src[0]); }
+int LaneSelect(const Inst& first, const Inst& i) { return written_and_operand(first, i.src[1]); }
+int ReadsConstant(const Inst& first, const Inst& i) {
   for (int k = 0; k < 3; ++k) {
     if (i.src[k].kind != Kind::Scalar || i.info->src[k] == Type::Mask)
       continue;
@@ -236,11 +211,9 @@ int ReadsConstant(const Inst &first, const Inst &i) {
   }
   return -1;
 }
-int ReadsVcc(const Inst &first, const Inst &) {
-  return writes_scalar(first, kVccLo, 2) ? kVccLo : -1;
-}
-int ZeroFlag(const Inst &first, const Inst &i) {
-  for (const Operand &s : i.src) {
+int ReadsVcc(const Inst& first, const Inst&) { return writes_scalar(first, kVccLo, 2) ? kVccLo : -1; }
+int ZeroFlag(const Inst& first, const Inst& i) {
+  for (const Operand& s : i.src) {
     if (s.kind == Kind::VccZero && writes_scalar(first, kVccLo, 2))
       return kVccLo;
     if (s.kind == Kind::ExecZero && writes_scalar(first, kExecLo, 2))
@@ -248,38 +221,29 @@ int ZeroFlag(const Inst &first, const Inst &i) {
   }
   return -1;
 }
-int SameHwreg(const Inst &first, const Inst &i) {
-  return (first.simm & 63) == (i.simm & 63) ? static_cast<int>(i.simm & 63)
-                                            : -1;
+int SameHwreg(const Inst& first, const Inst& i) {
+  return (first.simm & 63) == (i.simm & 63) ? static_cast<int>(i.simm & 63) : -1;
 }
-int OverwritesData(const Inst &first, const Inst &i) {
-  return overwritten(first.src[1], i);
-}
-int OverwritesC(const Inst &first, const Inst &i) {
-  return overwritten(first.src[2], i);
-}
-int ReadsAB(const Inst &first, const Inst &i) {
+int OverwritesData(const Inst& first, const Inst& i) { return overwritten(first.src[1], i); }
+int OverwritesC(const Inst& first, const Inst& i) { return overwritten(first.src[2], i); }
+int ReadsAB(const Inst& first, const Inst& i) {
   int a = written_and_operand(first, i.src[0]);
   return a >= 0 ? a : written_and_operand(first, i.src[1]);
 }
-bool same_c(const Inst &first, const Inst &i) {
-  return is_vector(i.src[2]) && i.src[2].index == first.dst.index &&
-         i.src[2].count == first.dst.count;
+bool same_c(const Inst& first, const Inst& i) {
+  return is_vector(i.src[2]) && i.src[2].index == first.dst.index && i.src[2].count == first.dst.count;
 }
-int SameC(const Inst &first, const Inst &i) {
-  return same_c(first, i) ? first.dst.index : -1;
-}
-int OtherC(const Inst &first, const Inst &i) {
+int SameC(const Inst& first, const Inst& i) { return same_c(first, i) ? first.dst.index : -1; }
+int OtherC(const Inst& first, const Inst& i) {
   return same_c(first, i) ? -1 : written_and_operand(first, i.src[2]);
 }
-int AfterDot(const Inst &first, const Inst &i) {
+int AfterDot(const Inst& first, const Inst& i) {
   return first.info == i.info ? ReadsAB(first, i) : Touches(first, i);
 }
 
 // ---- The rules
 
-// States until the result of a matrix instruction on 8 or 16-bit types is in
-// its registers.
+// States until the result of a matrix instruction on 8 or 16-bit types is in its registers.
 constexpr int until_written(int passes, bool gfx950) {
   return std::min(passes + 3 + (gfx950 && passes != 2), 19);
 }
@@ -288,31 +252,24 @@ struct Rule {
   u32 first, second; // classes
   Touch touch;
   int (*states)(int passes, bool gfx950);
-  const char *what;
+  const char* what;
 };
 
 constexpr Rule kRules[] = {
-#define HAZARD(first, second, touch, states, what, source)                     \
-  {first, second, &touch,                                                      \
-   [](int passes, bool gfx950) -> int {                                        \
-     return (void)passes, (void)gfx950, states;                                \
-   },                                                                          \
+#define HAZARD(first, second, touch, states, what, source)                                                   \
+  {first, second, &touch, [](int passes, bool gfx950) -> int { return (void)passes, (void)gfx950, states; }, \
    what},
 #include "checks/hazards.inc"
 #undef HAZARD
 };
-static_assert(std::size(kRules) <= 64,
-              "Hazards::makes and meets have a bit a rule");
+static_assert(std::size(kRules) <= 64, "Hazards::makes and meets have a bit a rule");
 
-void report(Wave &w, const Inst &i, Launch &launch, const Rule &rule,
-            const Inst &first, int reg, int needed, u64 found) {
+void report(Wave& w, const Inst& i, Launch& launch, const Rule& rule, const Inst& first, int reg, int needed,
+            u64 found) {
   char text[sizeof(Report::text)];
-  std::snprintf(text, sizeof(text),
-                "%s: %d wait states needed after pc 0x%x (%.40s), found %d",
-                rule.what, needed, first.pc, text_of(first).c_str(),
-                static_cast<int>(found));
-  launch.report(w, i, kCheckHazards, Severity::Error, -1, static_cast<u64>(reg),
-                text);
+  std::snprintf(text, sizeof(text), "%s: %d wait states needed after pc 0x%x (%.40s), found %d", rule.what,
+                needed, first.pc, text_of(first).c_str(), static_cast<int>(found));
+  launch.report(w, i, kCheckHazards, Severity::Error, -1, static_cast<u64>(reg), text);
 }
 
 constexpr u64 rules_without_register() {
@@ -325,15 +282,14 @@ constexpr u64 rules_without_register() {
 constexpr u64 kAlways = rules_without_register();
 
 template <std::size_t N>
-void compare(Wave &w, const Inst &i, Launch &launch,
-             const HazardState::Ring<N> &ring, u64 time, u64 reach) {
+void compare(Wave& w, const Inst& i, Launch& launch, const HazardState::Ring<N>& ring, u64 time, u64 reach) {
   bool gfx950 = w.program->target == Target::Gfx950;
   for (u32 k = 0; k < N; ++k) {
-    const HazardState::Issued &past = ring.back(k);
+    const HazardState::Issued& past = ring.back(k);
     if (time - past.time > reach)
       return;
     for (u64 m = past.inst->hazards.makes & i.hazards.meets; m; m &= m - 1) {
-      const Rule &rule = kRules[std::countr_zero(m)];
+      const Rule& rule = kRules[std::countr_zero(m)];
       u64 found = time - past.time - 1;
       int needed = rule.states(past.inst->hazards.passes, gfx950);
       if (static_cast<int>(found) >= needed)
@@ -344,15 +300,13 @@ void compare(Wave &w, const Inst &i, Launch &launch,
   }
 }
 
-void push_matrix(HazardState &h, const Inst &i, u64 time) {
+void push_matrix(HazardState& h, const Inst& i, u64 time) {
   h.matrix_free = time + i.hazards.passes;
   h.matrix.push(time, i);
   h.hot = {};
   h.hot_until = time + kLongest;
-  for (u32 k = 0;
-       k < h.matrix.items.size() && time - h.matrix.back(k).time < kLongest;
-       ++k) {
-    const Inst &past = *h.matrix.back(k).inst;
+  for (u32 k = 0; k < h.matrix.items.size() && time - h.matrix.back(k).time < kLongest; ++k) {
+    const Inst& past = *h.matrix.back(k).inst;
     h.hot.set(past.dst.index, past.dst.count);
     if (is_vector(past.src[2]))
       h.hot.set(past.src[2].index, past.src[2].count);
@@ -360,17 +314,16 @@ void push_matrix(HazardState &h, const Inst &i, u64 time) {
 }
 
 // Whether a matrix instruction of late can matter to `i`.
-bool near_matrix(const HazardState &h, const Inst &i, u64 time) {
+bool near_matrix(const HazardState& h, const Inst& i, u64 time) {
   return time < h.hot_until &&
-         (i.touched.reads.meets(h.hot) || i.touched.writes.meets(h.hot) ||
-          i.hazards.meets & kAlways);
+         (i.touched.reads.meets(h.hot) || i.touched.writes.meets(h.hot) || i.hazards.meets & kAlways);
 }
 
 } // namespace
 
-void find_hazards(Program &program) {
+void find_hazards(Program& program) {
   u64 met = 0, made = 0;
-  for (Inst &i : program.insts) {
+  for (Inst& i : program.insts) {
     u32 classes = classes_of(i);
     i.hazards = {};
     std::string_view name = i.info->mnemonic;
@@ -389,17 +342,15 @@ void find_hazards(Program &program) {
     met |= i.hazards.meets;
     made |= i.hazards.makes;
   }
-  for (Inst &i : program.insts) { // rules that nothing in this program can
-                                  // break cost nothing
+  for (Inst& i : program.insts) { // rules that nothing in this program can break cost nothing
     i.hazards.makes &= met;
     i.hazards.meets &= made;
   }
 }
 
-void check_hazards(Wave &w, const Inst &i, Launch &launch) {
-  HazardState &h = w.hazards;
-  // A matrix instruction waits until the unit has taken all passes of the one
-  // before.
+void check_hazards(Wave& w, const Inst& i, Launch& launch) {
+  HazardState& h = w.hazards;
+  // A matrix instruction waits until the unit has taken all passes of the one before.
   u64 time = i.hazards.passes ? std::max(h.now, h.matrix_free) : h.now;
   if (i.hazards.meets) {
     compare(w, i, launch, h.brief, time, kBrief);
@@ -414,6 +365,6 @@ void check_hazards(Wave &w, const Inst &i, Launch &launch) {
   }
 }
 
-void pass_jump(Wave &w) { w.hazards.now += kJump - 1; }
+void pass_jump(Wave& w) { w.hazards.now += kJump - 1; }
 
 } // namespace emu

@@ -7,7 +7,7 @@
 namespace emu {
 namespace {
 
-using Decoder = void (*)(Reader &);
+using Decoder = void (*)(Reader&);
 
 struct Encoding {
   u32 mask, value;
@@ -16,25 +16,18 @@ struct Encoding {
 
 // Longest prefixes first: a word matches the first row whose masked bits agree.
 constexpr Encoding kEncodings[] = {
-    {0xff800000u, 0xbe800000u, decode_sop1},
-    {0xff800000u, 0xbf000000u, decode_sopc},
-    {0xff800000u, 0xbf800000u, decode_sopp},
-    {0xff800000u, 0xd3800000u, decode_vop3p},
-    {0xfe000000u, 0x7e000000u, decode_vop1},
-    {0xfe000000u, 0x7c000000u, decode_vopc},
-    {0xfc000000u, 0xc0000000u, decode_smem},
-    {0xfc000000u, 0xd0000000u, decode_vop3},
-    {0xfc000000u, 0xd8000000u, decode_ds},
-    {0xfc000000u, 0xdc000000u, decode_flat},
-    {0xfc000000u, 0xe0000000u, decode_mubuf},
-    {0xf0000000u, 0xb0000000u, decode_sopk},
-    {0xc0000000u, 0x80000000u, decode_sop2},
-    {0x80000000u, 0x00000000u, decode_vop2},
+    {0xff800000u, 0xbe800000u, decode_sop1},  {0xff800000u, 0xbf000000u, decode_sopc},
+    {0xff800000u, 0xbf800000u, decode_sopp},  {0xff800000u, 0xd3800000u, decode_vop3p},
+    {0xfe000000u, 0x7e000000u, decode_vop1},  {0xfe000000u, 0x7c000000u, decode_vopc},
+    {0xfc000000u, 0xc0000000u, decode_smem},  {0xfc000000u, 0xd0000000u, decode_vop3},
+    {0xfc000000u, 0xd8000000u, decode_ds},    {0xfc000000u, 0xdc000000u, decode_flat},
+    {0xfc000000u, 0xe0000000u, decode_mubuf}, {0xf0000000u, 0xb0000000u, decode_sopk},
+    {0xc0000000u, 0x80000000u, decode_sop2},  {0x80000000u, 0x00000000u, decode_vop2},
 };
 
 Touched sum_of(std::span<const Use> uses) {
   Touched t;
-  for (const Use &u : uses)
+  for (const Use& u : uses)
     if (u.kind == Kind::Scalar)
       (u.write ? t.s_writes : t.s_reads).set(u.index, u.count);
     else
@@ -49,7 +42,7 @@ Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
   r.word0 = r.word(0);
   r.inst.pc = pc;
   r.inst.size = 4;
-  for (const Encoding &e : kEncodings)
+  for (const Encoding& e : kEncodings)
     if ((r.word0 & e.mask) == e.value) {
       e.decode(r);
       r.inst.touched = sum_of(std::span(r.inst.uses, r.inst.num_uses));
@@ -68,7 +61,7 @@ Program decode_text(std::span<const u32> text, Target target, bool strict) {
       p.at_dword[pc / 4] = static_cast<i32>(p.insts.size());
       p.insts.push_back(inst);
       pc += inst.size;
-    } catch (const DecodeError &e) {
+    } catch (const DecodeError& e) {
       if (strict)
         throw;
       p.undecoded.emplace(pc, e.what);
@@ -76,7 +69,7 @@ Program decode_text(std::span<const u32> text, Target target, bool strict) {
     }
   }
   find_hazards(p);
-  for (Inst &i : p.insts)
+  for (Inst& i : p.insts)
     i.next = p.index_at(i.pc + i.size);
   return p;
 }

@@ -1,5 +1,4 @@
-// Machine words to Inst. An encoding, operand or modifier that is not
-// understood is an error, never a no-op.
+// Machine words to Inst. An encoding, operand or modifier that is not understood is an error, never a no-op.
 #pragma once
 
 #include <span>
@@ -18,9 +17,8 @@ struct DecodeError {
 // Decode one instruction at byte offset `pc` of `text`. Throws DecodeError.
 Inst decode_one(std::span<const u32> text, u32 pc, Target target);
 
-// Decode a whole text section. Words that no instruction covers (padding after
-// s_endpgm, data) are left out: running into one is an error of the run. Throws
-// only when `strict`.
+// Decode a whole text section. Words that no instruction covers (padding after s_endpgm, data) are left out:
+// running into one is an error of the run. Throws only when `strict`.
 Program decode_text(std::span<const u32> text, Target target, bool strict);
 
 } // namespace emu

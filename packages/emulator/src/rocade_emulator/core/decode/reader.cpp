@@ -1,15 +1,13 @@
-// Operand codes of gfx9: 0..127 scalars, 128..248 constants, 251..255 specials
-// and the literal, 256.. VGPRs.
+// Operand codes of gfx9: 0..127 scalars, 128..248 constants, 251..255 specials and the literal, 256.. VGPRs.
 #include "decode/reader.hpp"
 
 namespace emu {
 namespace {
 
-constexpr f64 kFloatConstants[] = {
-    0.5, -0.5, 1, -1, 2, -2, 4, -4, 0.15915494309189535}; // codes 240..248
+constexpr f64 kFloatConstants[] = {0.5, -0.5, 1, -1, 2, -2, 4, -4, 0.15915494309189535}; // codes 240..248
 
-// An inline float constant is a float of the operand's width; integer operands
-// see the f32 bits (64-bit ones f64).
+// An inline float constant is a float of the operand's width; integer operands see the f32 bits (64-bit ones
+// f64).
 u64 float_constant(u32 code, Type type) {
   f64 value = kFloatConstants[code - 240];
   switch (type) {
@@ -58,8 +56,7 @@ u64 literal_value(u32 bits, Type type) {
 }
 
 bool has_scalar(u32 code) {
-  return code <= 103 || (code >= 106 && code <= 124) || code == 126 ||
-         code == 127;
+  return code <= 103 || (code >= 106 && code <= 124) || code == 126 || code == 127;
 }
 
 } // namespace
@@ -91,14 +88,11 @@ Operand Reader::source(u32 code, Type type) {
     if (registers_of(type) != 2)
       fail("an aperture is a 64-bit source");
     bool limit = code % 2 == 0;
-    op.value = u64{code < 237 ? kSharedAperture : kPrivateAperture} << 32 |
-               (limit ? ~u32{0} : 0);
+    op.value = u64{code < 237 ? kSharedAperture : kPrivateAperture} << 32 | (limit ? ~u32{0} : 0);
   } else if (code >= 240 && code <= 248) {
     op.value = float_constant(code, type);
   } else if (code == 251 || code == 252 || code == 253) {
-    op.kind = code == 251   ? Kind::VccZero
-              : code == 252 ? Kind::ExecZero
-                            : Kind::Scc;
+    op.kind = code == 251 ? Kind::VccZero : code == 252 ? Kind::ExecZero : Kind::Scc;
   } else if (code == 255) {
     op.value = literal_value(word(literal_word), type);
     inst.size = static_cast<u8>(4 * (literal_word + 1));
@@ -117,13 +111,12 @@ void Reader::output_modifiers(bool clamp, u32 omod) {
   set_modifier(Modifiers::kClamp, clamp);
 }
 
-void Reader::use(const Operand &op, bool write, bool whole_wave) {
+void Reader::use(const Operand& op, bool write, bool whole_wave) {
   if (op.kind != Kind::Vector && op.kind != Kind::Scalar)
     return;
   if (inst.num_uses == std::size(inst.uses))
     fail("too many operands");
-  inst.uses[inst.num_uses++] =
-      Use{op.kind, write, whole_wave, op.count, op.index};
+  inst.uses[inst.num_uses++] = Use{op.kind, write, whole_wave, op.count, op.index};
 }
 
 void Reader::use_implicit(u32 code, int count, bool write) {

@@ -48,10 +48,9 @@ struct Reader {
   Target target;
   u32 word0 = 0, word1 = 0;
   Inst inst{};
-  int literal_word =
-      1; // where a literal would stand, counted in dwords from pc
+  int literal_word = 1; // where a literal would stand, counted in dwords from pc
 
-  [[noreturn]] void fail(const std::string &what) const {
+  [[noreturn]] void fail(const std::string& what) const {
     char bytes[32];
     std::snprintf(bytes, sizeof(bytes), " [%08x %08x]", word0, word1);
     std::string name = inst.info ? std::string(inst.info->mnemonic) + ": " : "";
@@ -63,18 +62,14 @@ struct Reader {
       fail("instruction runs past the end of the text");
     return text[at];
   }
-  u32 bits0(int low, int count) const {
-    return word0 >> low & ((u64{1} << count) - 1);
-  }
-  u32 bits1(int low, int count) const {
-    return word1 >> low & ((u64{1} << count) - 1);
-  }
+  u32 bits0(int low, int count) const { return word0 >> low & ((u64{1} << count) - 1); }
+  u32 bits1(int low, int count) const { return word1 >> low & ((u64{1} << count) - 1); }
   void second_word() {
     word1 = word(1);
     inst.size = 8;
     literal_word = 2;
   }
-  void reject(bool present, const char *field) const {
+  void reject(bool present, const char* field) const {
     if (present)
       fail(std::string("unsupported ") + field);
   }
@@ -96,35 +91,30 @@ struct Reader {
       fail("vector register range runs past v255");
     return op;
   }
-  Operand
-  scalar(u32 code,
-         Type type) const; // SGPRs, VCC, M0, EXEC: a destination or an address
-  Operand
-  source(u32 code,
-         Type type); // 8 or 9 bits: scalars, constants, literal, VGPRs from 256
-  void use(const Operand &op, bool write, bool whole_wave = false);
+  Operand scalar(u32 code, Type type) const; // SGPRs, VCC, M0, EXEC: a destination or an address
+  Operand source(u32 code, Type type);       // 8 or 9 bits: scalars, constants, literal, VGPRs from 256
+  void use(const Operand& op, bool write, bool whole_wave = false);
   void use_implicit(u32 scalar, int count, bool write);
 
-  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor.
-  // The hardware ignores omod while denormals are kept, which is always so
-  // here, so that a kernel with one is wrong.
+  // clamp and omod of a VOP3 or SDWA. Integers saturate by another executor. The hardware ignores omod while
+  // denormals are kept, which is always so here, so that a kernel with one is wrong.
   void output_modifiers(bool clamp, u32 omod);
 };
 
 // One function per format, in decode/<family>.cpp; each fills `r.inst`.
-void decode_sop1(Reader &r);
-void decode_sop2(Reader &r);
-void decode_sopk(Reader &r);
-void decode_sopc(Reader &r);
-void decode_sopp(Reader &r);
-void decode_smem(Reader &r);
-void decode_vop1(Reader &r);
-void decode_vop2(Reader &r);
-void decode_vopc(Reader &r);
-void decode_vop3(Reader &r);
-void decode_vop3p(Reader &r);
-void decode_ds(Reader &r);
-void decode_flat(Reader &r);
-void decode_mubuf(Reader &r);
+void decode_sop1(Reader& r);
+void decode_sop2(Reader& r);
+void decode_sopk(Reader& r);
+void decode_sopc(Reader& r);
+void decode_sopp(Reader& r);
+void decode_smem(Reader& r);
+void decode_vop1(Reader& r);
+void decode_vop2(Reader& r);
+void decode_vopc(Reader& r);
+void decode_vop3(Reader& r);
+void decode_vop3p(Reader& r);
+void decode_ds(Reader& r);
+void decode_flat(Reader& r);
+void decode_mubuf(Reader& r);
 
 } // namespace emu

@@ -9,9 +9,7 @@ namespace {
 constexpr u32 kSdwaCode = 249, kDppCode = 250;
 
 bool is_mask(Type t) { return t == Type::Mask; }
-bool named(const Reader &r, const char *name) {
-  return std::strcmp(r.inst.info->mnemonic, name) == 0;
-}
+bool named(const Reader& r, const char* name) { return std::strcmp(r.inst.info->mnemonic, name) == 0; }
 
 Operand vcc() {
   Operand op;
@@ -22,10 +20,9 @@ Operand vcc() {
 }
 
 // SDWA selections that the hardware has: bytes, words, the dword (code 6).
-Select selection(const Reader &r, u32 code) {
-  constexpr Select kSelect[] = {Select::Byte0, Select::Byte1, Select::Byte2,
-                                Select::Byte3, Select::Word0, Select::Word1,
-                                Select::Dword};
+Select selection(const Reader& r, u32 code) {
+  constexpr Select kSelect[] = {Select::Byte0, Select::Byte1, Select::Byte2, Select::Byte3,
+                                Select::Word0, Select::Word1, Select::Dword};
   if (code > 6)
     r.fail("reserved SDWA selection");
   return kSelect[code];
@@ -34,12 +31,10 @@ Select selection(const Reader &r, u32 code) {
 struct Sdwa {
   bool on = false;
   u32 word = 0;
-  u32 bits(int low, int count) const {
-    return word >> low & ((1u << count) - 1);
-  }
+  u32 bits(int low, int count) const { return word >> low & ((1u << count) - 1); }
 };
 
-void sdwa_source(Reader &r, Operand &op, const Sdwa &s, int base, Type type) {
+void sdwa_source(Reader& r, Operand& op, const Sdwa& s, int base, Type type) {
   op.select = selection(r, s.bits(base, 3));
   op.sign_extend = s.bits(base + 3, 1);
   op.negate = s.bits(base + 4, 1);
@@ -49,33 +44,29 @@ void sdwa_source(Reader &r, Operand &op, const Sdwa &s, int base, Type type) {
 }
 
 // Second dword of SDWA: src0, then how it and the destination select.
-Operand sdwa_src0(Reader &r, Sdwa &s) {
+Operand sdwa_src0(Reader& r, Sdwa& s) {
   s.on = true;
   s.word = r.word1;
   Type type = r.inst.info->src[0];
-  Operand op = s.bits(23, 1) ? r.scalar(s.bits(0, 8), type)
-                             : r.vector(s.bits(0, 8), type);
+  Operand op = s.bits(23, 1) ? r.scalar(s.bits(0, 8), type) : r.vector(s.bits(0, 8), type);
   sdwa_source(r, op, s, 16, type);
   return op;
 }
-void sdwa_destination(Reader &r, const Sdwa &s) {
+void sdwa_destination(Reader& r, const Sdwa& s) {
   selection(r, s.bits(8, 3));
-  constexpr u32 kToSelect[] = {1, 2, 3, 4,
-                               5, 6, 0}; // hardware code to enum Select
-  r.inst.modifiers |= Modifiers::kSdwa |
-                      kToSelect[s.bits(8, 3)] << Modifiers::kDstSelShift |
+  constexpr u32 kToSelect[] = {1, 2, 3, 4, 5, 6, 0}; // hardware code to enum Select
+  r.inst.modifiers |= Modifiers::kSdwa | kToSelect[s.bits(8, 3)] << Modifiers::kDstSelShift |
                       s.bits(11, 2) << Modifiers::kDstUnusedShift;
   r.output_modifiers(s.bits(13, 1), s.bits(14, 2));
   if (s.bits(11, 2) == 3)
     r.fail("reserved dst_unused");
 }
 
-Operand dpp_src0(Reader &r) {
+Operand dpp_src0(Reader& r) {
   u32 w = r.word1;
   Type type = r.inst.info->src[0];
-  r.inst.dpp = {true, static_cast<u16>(w >> 8 & 0x1ff),
-                static_cast<u8>(w >> 28), static_cast<u8>(w >> 24 & 15),
-                (w >> 19 & 1) != 0};
+  r.inst.dpp = {true, static_cast<u16>(w >> 8 & 0x1ff), static_cast<u8>(w >> 28),
+                static_cast<u8>(w >> 24 & 15), (w >> 19 & 1) != 0};
   Operand op = r.vector(w & 0xff, type);
   op.negate = w >> 20 & 1;
   op.absolute = w >> 21 & 1;
@@ -84,18 +75,16 @@ Operand dpp_src0(Reader &r) {
   return op;
 }
 
-Operand first_source(Reader &r, Sdwa &s) {
+Operand first_source(Reader& r, Sdwa& s) {
   u32 code = r.bits0(0, 9);
-  r.inst.form = code == kSdwaCode  ? Form::Sdwa
-                : code == kDppCode ? Form::Dpp
-                                   : Form::E32;
+  r.inst.form = code == kSdwaCode ? Form::Sdwa : code == kDppCode ? Form::Dpp : Form::E32;
   if (r.inst.form == Form::E32)
     return r.source(code, r.inst.info->src[0]);
   r.second_word();
   return code == kSdwaCode ? sdwa_src0(r, s) : dpp_src0(r);
 }
 
-void second_source_modifiers(Reader &r, Operand &op, const Sdwa &s) {
+void second_source_modifiers(Reader& r, Operand& op, const Sdwa& s) {
   Type type = r.inst.info->src[1];
   if (s.on) {
     if (s.bits(31, 1))
@@ -107,16 +96,16 @@ void second_source_modifiers(Reader &r, Operand &op, const Sdwa &s) {
   }
 }
 
-void use_sources(Reader &r) {
+void use_sources(Reader& r) {
   for (int k = 0; k < 3; ++k)
     r.use(r.inst.src[k], false);
 }
 
 } // namespace
 
-void decode_vop1(Reader &r) {
+void decode_vop1(Reader& r) {
   r.look_up(Format::Vop1, r.bits0(9, 8));
-  const OpInfo &info = *r.inst.info;
+  const OpInfo& info = *r.inst.info;
   if (info.dst == Type::None) { // v_nop
     r.inst.form = Form::E32;
     r.reject(r.bits0(0, 9) || r.bits0(17, 8), "operand");
@@ -139,8 +128,8 @@ void decode_vop1(Reader &r) {
     r.inst.dst = r.vector(dst, info.dst);
   }
   use_sources(r);
-  bool swaps = named(r, "v_swap_b32") || named(r, "v_permlane16_swap_b32") ||
-               named(r, "v_permlane32_swap_b32");
+  bool swaps =
+      named(r, "v_swap_b32") || named(r, "v_permlane16_swap_b32") || named(r, "v_permlane32_swap_b32");
   if (swaps) {
     r.use(r.inst.dst, false);
     r.use(r.inst.src[0], true);
@@ -151,9 +140,9 @@ void decode_vop1(Reader &r) {
   r.use(r.inst.dst, true);
 }
 
-void decode_vop2(Reader &r) {
+void decode_vop2(Reader& r) {
   r.look_up(Format::Vop2, r.bits0(25, 6));
-  const OpInfo &info = *r.inst.info;
+  const OpInfo& info = *r.inst.info;
   Sdwa s;
   r.inst.src[0] = first_source(r, s);
   r.inst.dst = r.vector(r.bits0(17, 8), info.dst);
@@ -178,7 +167,7 @@ void decode_vop2(Reader &r) {
   }
 }
 
-void decode_vopc(Reader &r) {
+void decode_vopc(Reader& r) {
   r.look_up(Format::Vopc, r.bits0(17, 8));
   Sdwa s;
   r.inst.src[0] = first_source(r, s);
@@ -187,8 +176,7 @@ void decode_vopc(Reader &r) {
   r.inst.src[1] = second;
   r.inst.dst = vcc();
   if (s.on && s.bits(15, 1))
-    r.inst.dst =
-        r.scalar(s.bits(8, 7), Type::Mask); // SDWA-B names its own destination
+    r.inst.dst = r.scalar(s.bits(8, 7), Type::Mask); // SDWA-B names its own destination
   use_sources(r);
   r.use(r.inst.dst, true);
   if (std::strncmp(r.inst.info->mnemonic, "v_cmpx", 6) == 0)

@@ -1,5 +1,5 @@
-// Decoders of the 64-bit vector forms: VOP3 (also of VOP1, VOP2 and VOPC rows),
-// VOP3P and the matrix instructions.
+// Decoders of the 64-bit vector forms: VOP3 (also of VOP1, VOP2 and VOPC rows), VOP3P and the matrix
+// instructions.
 #include <cstring>
 
 #include "decode/reader.hpp"
@@ -10,12 +10,12 @@ namespace {
 bool is_half_register(Type t) {
   return t == Type::F16 || t == Type::B16 || t == Type::BF16 || t == Type::Half;
 }
-bool starts(const Reader &r, const char *prefix) {
+bool starts(const Reader& r, const char* prefix) {
   return std::strncmp(r.inst.info->mnemonic, prefix, std::strlen(prefix)) == 0;
 }
 
 // VOP3 opcode space: 0..255 VOPC, 256.. VOP2, 320.. VOP1, 448.. its own.
-void look_up_vop3(Reader &r, u32 opcode) {
+void look_up_vop3(Reader& r, u32 opcode) {
   if (opcode < 256)
     return r.look_up(Format::Vopc, opcode);
   if (opcode < 320)
@@ -25,10 +25,9 @@ void look_up_vop3(Reader &r, u32 opcode) {
   r.look_up(Format::Vop3, opcode);
 }
 
-// neg/abs apply to floats; v_cndmask moves bits but its row is written with f32
-// for them.
-void sign_modifiers(Reader &r, int k, u32 abs_bits) {
-  Operand &op = r.inst.src[k];
+// neg/abs apply to floats; v_cndmask moves bits but its row is written with f32 for them.
+void sign_modifiers(Reader& r, int k, u32 abs_bits) {
+  Operand& op = r.inst.src[k];
   bool negate = r.word1 >> (29 + k) & 1, absolute = abs_bits >> k & 1;
   if ((negate || absolute) && !is_float_type(r.inst.info->src[k]))
     r.fail("float modifier on an integer source");
@@ -36,7 +35,7 @@ void sign_modifiers(Reader &r, int k, u32 abs_bits) {
   op.absolute = absolute;
 }
 
-void op_sel(Reader &r, u32 bits) {
+void op_sel(Reader& r, u32 bits) {
   r.inst.op_sel = static_cast<u8>(bits);
   if (starts(r, "v_cvt_scalef32"))
     return; // parts of registers, which the executors look at
@@ -53,47 +52,45 @@ void op_sel(Reader &r, u32 bits) {
       r.fail("op_sel on a 32-bit source");
   }
   bool high = bits >> 3 & 1;
-  bool allowed = is_half_register(r.inst.info->dst) || stochastic ||
-                 starts(r, "v_cvt_pk_fp8") || starts(r, "v_cvt_pk_bf8");
+  bool allowed = is_half_register(r.inst.info->dst) || stochastic || starts(r, "v_cvt_pk_fp8") ||
+                 starts(r, "v_cvt_pk_bf8");
   if (high && !allowed)
     r.fail("op_sel on a 32-bit destination");
   r.set_modifier(Modifiers::kDstHigh, high);
   r.set_modifier(Modifiers::kKeepHigh, !high && r.inst.info->dst == Type::Half);
 }
 
-void vop3_sources(Reader &r) {
-  const OpInfo &info = *r.inst.info;
+void vop3_sources(Reader& r) {
+  const OpInfo& info = *r.inst.info;
   constexpr int kLow[] = {0, 9, 18};
   for (int k = 0; k < 3; ++k) {
     if (info.src[k] == Type::None)
       continue;
     u32 code = r.bits1(kLow[k], 9);
-    bool accumulates =
-        k == 2 && info.format == Format::Vop2 && info.src[k] != Type::Mask;
+    bool accumulates = k == 2 && info.format == Format::Vop2 && info.src[k] != Type::Mask;
     r.inst.src[k] = accumulates                 ? r.inst.dst
                     : info.src[k] == Type::Mask ? r.scalar(code, Type::Mask)
                                                 : r.source(code, info.src[k]);
   }
 }
 
-Operand vop3_destination(Reader &r) {
-  const OpInfo &info = *r.inst.info;
+Operand vop3_destination(Reader& r) {
+  const OpInfo& info = *r.inst.info;
   u32 code = r.bits0(0, 8);
   if (info.dst == Type::None)
     return {}; // v_nop
-  if (info.dst == Type::Mask || starts(r, "v_readlane") ||
-      starts(r, "v_readfirstlane"))
+  if (info.dst == Type::Mask || starts(r, "v_readlane") || starts(r, "v_readfirstlane"))
     return r.scalar(code, info.dst);
   return r.vector(code, info.dst);
 }
 
-void bitop3_table(Reader &r, u32 abs_bits) {
+void bitop3_table(Reader& r, u32 abs_bits) {
   // Truth table bits: omod (1:0) low, then abs, then neg.
   r.inst.simm = r.bits1(27, 2) << 6 | abs_bits << 3 | r.bits1(29, 3);
 }
 
-void finish_uses(Reader &r, bool keeps_destination) {
-  for (const Operand &s : {r.inst.src[0], r.inst.src[1], r.inst.src[2]})
+void finish_uses(Reader& r, bool keeps_destination) {
+  for (const Operand& s : {r.inst.src[0], r.inst.src[1], r.inst.src[2]})
     r.use(s, false);
   if (keeps_destination)
     r.use(r.inst.dst, false);
@@ -102,16 +99,15 @@ void finish_uses(Reader &r, bool keeps_destination) {
     r.use(r.inst.dst2, true);
 }
 
-// A packed f32 source whose two results take the same register reads only that
-// one. Uses of sources come first, in order; those without a register have
-// none.
-void narrow_use(Reader &r, int k) {
-  const Operand &op = r.inst.src[k];
+// A packed f32 source whose two results take the same register reads only that one. Uses of sources come
+// first, in order; those without a register have none.
+void narrow_use(Reader& r, int k) {
+  const Operand& op = r.inst.src[k];
   bool low = r.inst.modifiers >> Modifiers::kOpSelShift >> k & 1,
        high = r.inst.modifiers >> Modifiers::kOpSelHiShift >> k & 1;
   if (r.inst.info->src[k] != Type::PkF32 || low != high)
     return;
-  for (Use &u : std::span(r.inst.uses, r.inst.num_uses)) {
+  for (Use& u : std::span(r.inst.uses, r.inst.num_uses)) {
     if (u.write || u.kind != op.kind || u.index != op.index || u.count != 2)
       continue;
     u.count = 1;
@@ -120,7 +116,7 @@ void narrow_use(Reader &r, int k) {
   }
 }
 
-void acc_bits(Reader &r) {
+void acc_bits(Reader& r) {
   // Bits 59 and 60 put A and B into the accumulation registers, bit 15 C and D.
   for (int k = 0; k < 2; ++k)
     if (r.bits1(27 + k, 1)) {
@@ -130,8 +126,8 @@ void acc_bits(Reader &r) {
     }
 }
 
-void decode_mfma(Reader &r) {
-  const OpInfo &info = *r.inst.info;
+void decode_mfma(Reader& r) {
+  const OpInfo& info = *r.inst.info;
   bool acc = r.bits0(15, 1);
   u32 cbsz = r.bits0(8, 3), blgp = r.bits1(29, 3);
   bool typed = std::strstr(info.mnemonic, "f8f6f4");
@@ -141,14 +137,12 @@ void decode_mfma(Reader &r) {
   if (typed && !(r.inst.exec = f8f6f4_exec(info, cbsz, blgp)))
     r.fail("unsupported fp6 or fp4 type (cbsz, blgp)");
   r.inst.cycles = r.target == Target::Gfx950 ? info.cycles_gfx950 : info.cycles;
-  r.inst.modifiers |=
-      cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
+  r.inst.modifiers |= cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
   r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
   constexpr int kLow[] = {0, 9, 18};
   for (int k = 0; k < 3; ++k) {
     Type constant = info.src[0] == Type::F64 ? Type::F64 : Type::F32;
-    Type type =
-        k == 2 ? (r.bits1(18, 9) >= 256 ? info.src[2] : constant) : info.src[k];
+    Type type = k == 2 ? (r.bits1(18, 9) >= 256 ? info.src[2] : constant) : info.src[k];
     r.inst.src[k] = r.source(r.bits1(kLow[k], 9), type);
     if (k < 2 && r.inst.src[k].kind != Kind::Vector)
       r.fail("A and B must be vector registers");
@@ -161,7 +155,7 @@ void decode_mfma(Reader &r) {
   r.use(r.inst.dst, true, true);
 }
 
-void decode_acc_move(Reader &r) {
+void decode_acc_move(Reader& r) {
   bool reads = starts(r, "v_accvgpr_read");
   r.inst.src[0] = r.source(r.bits1(0, 9), Type::B32);
   if (reads && r.inst.src[0].kind != Kind::Vector)
@@ -175,11 +169,11 @@ void decode_acc_move(Reader &r) {
 
 } // namespace
 
-void decode_vop3(Reader &r) {
+void decode_vop3(Reader& r) {
   r.second_word();
   look_up_vop3(r, r.bits0(16, 10));
   r.inst.form = r.inst.info->format == Format::Vop3 ? Form::Plain : Form::E64;
-  const OpInfo &info = *r.inst.info;
+  const OpInfo& info = *r.inst.info;
   bool carries = info.dst2 == Type::Mask;
   u32 abs_bits = carries ? 0 : r.bits0(8, 3);
   r.inst.dst = vop3_destination(r);
@@ -196,22 +190,20 @@ void decode_vop3(Reader &r) {
       sign_modifiers(r, k, abs_bits);
     r.output_modifiers(r.bits0(15, 1), r.bits1(27, 2));
   }
-  bool partial =
-      r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) ||
-      starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") ||
-      starts(r, "v_cvt_pk_bf8") || starts(r, "v_cvt_sr_") ||
-      info.dst == Type::Half;
-  r.inst.upward = starts(r, "v_mad_u64_u32") || starts(r, "v_mad_i64_i32") ||
-                  starts(r, "v_lshl_add_u64") || starts(r, "v_lshlrev_b64");
+  bool partial = r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) ||
+                 starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") || starts(r, "v_cvt_pk_bf8") ||
+                 starts(r, "v_cvt_sr_") || info.dst == Type::Half;
+  r.inst.upward = starts(r, "v_mad_u64_u32") || starts(r, "v_mad_i64_i32") || starts(r, "v_lshl_add_u64") ||
+                  starts(r, "v_lshlrev_b64");
   if (starts(r, "v_div_fmas"))
     r.use_implicit(kVccLo, 2, false);
   finish_uses(r, partial && !starts(r, "v_writelane"));
 }
 
-void decode_vop3p(Reader &r) {
+void decode_vop3p(Reader& r) {
   r.second_word();
   u32 opcode = r.bits0(16, 7);
-  if (const OpInfo *matrix = find_op(Format::Mfma, opcode, r.target)) {
+  if (const OpInfo* matrix = find_op(Format::Mfma, opcode, r.target)) {
     r.inst.info = matrix;
     r.inst.exec = matrix->exec;
     return decode_mfma(r);
@@ -224,13 +216,11 @@ void decode_vop3p(Reader &r) {
   for (int k = 0; k < 3; ++k)
     r.inst.src[k].negate = r.bits1(29 + k, 1);
   u32 hi = r.bits1(27, 2) | r.bits0(14, 1) << 2;
-  r.inst.modifiers |= r.bits0(11, 3) << Modifiers::kOpSelShift |
-                      hi << Modifiers::kOpSelHiShift |
+  r.inst.modifiers |= r.bits0(11, 3) << Modifiers::kOpSelShift | hi << Modifiers::kOpSelHiShift |
                       r.bits0(8, 3) << Modifiers::kNegHiShift;
   bool clamp = r.bits0(15, 1);
-  bool is_float = is_float_type(r.inst.info->dst) ||
-                  r.inst.info->dst == Type::PkF32 ||
-                  r.inst.info->dst == Type::PkF16;
+  bool is_float =
+      is_float_type(r.inst.info->dst) || r.inst.info->dst == Type::PkF32 || r.inst.info->dst == Type::PkF16;
   if (clamp && !is_float)
     r.fail("clamp on a packed integer result");
   r.set_modifier(Modifiers::kClamp, clamp);

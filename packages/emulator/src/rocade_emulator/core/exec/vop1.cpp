@@ -7,9 +7,9 @@ namespace emu {
 namespace {
 
 namespace op {
-#define OP(code, name, R, ARGS, ...)                                           \
-  struct name {                                                                \
-    static R apply ARGS { return __VA_ARGS__; }                                \
+#define OP(code, name, R, ARGS, ...)                                                                         \
+  struct name {                                                                                              \
+    static R apply ARGS { return __VA_ARGS__; }                                                              \
   };
 #define TRANS OP
 #define OP950 OP
@@ -28,16 +28,11 @@ namespace op {
 std::vector<OpInfo> vop1_rows() {
   constexpr Format kFormat = Format::Vop1;
   return {
-#define OP(code, name, ...)                                                    \
-  valu_row<op::name>(#name, kFormat, Unit::Valu, code, Target::Both),
-#define TRANS(code, name, ...)                                                 \
-  valu_row<op::name>(#name, kFormat, Unit::Trans, code, Target::Both),
-#define OP950(code, name, ...)                                                 \
-  valu_row<op::name>(#name, kFormat, Unit::Valu, code, Target::Gfx950),
-#define SPECIAL(code, name)                                                    \
-  cross_lane_row(#name, kFormat, code, Target::Both, &name),
-#define SPECIAL950(code, name)                                                 \
-  cross_lane_row(#name, kFormat, code, Target::Gfx950, &name),
+#define OP(code, name, ...) valu_row<op::name>(#name, kFormat, Unit::Valu, code, Target::Both),
+#define TRANS(code, name, ...) valu_row<op::name>(#name, kFormat, Unit::Trans, code, Target::Both),
+#define OP950(code, name, ...) valu_row<op::name>(#name, kFormat, Unit::Valu, code, Target::Gfx950),
+#define SPECIAL(code, name) cross_lane_row(#name, kFormat, code, Target::Both, &name),
+#define SPECIAL950(code, name) cross_lane_row(#name, kFormat, code, Target::Gfx950, &name),
 #include "isa/vop1.inc"
 #undef OP
 #undef TRANS

@@ -5,9 +5,9 @@ namespace emu {
 namespace {
 
 namespace op {
-#define OP(code, name, R, ARGS, ...)                                           \
-  struct name {                                                                \
-    static R apply ARGS { return __VA_ARGS__; }                                \
+#define OP(code, name, R, ARGS, ...)                                                                         \
+  struct name {                                                                                              \
+    static R apply ARGS { return __VA_ARGS__; }                                                              \
   };
 #define CARRY(code, name, ARGS, ...) OP(code, name, Carry, ARGS, __VA_ARGS__)
 #define ACC OP
@@ -21,7 +21,7 @@ namespace op {
 #undef LITERAL
 } // namespace op
 
-template <class Op> OpInfo row(const char *name, int code, Target target) {
+template <class Op> OpInfo row(const char* name, int code, Target target) {
   return valu_row<Op>(name, Format::Vop2, Unit::Valu, code, target);
 }
 
