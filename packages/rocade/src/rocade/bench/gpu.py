@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("this torch sees no CUDA or ROCm device")
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # dispatch says which backend serves
     device = torch.device(args.device)
+    device = torch.device(device.type, torch.cuda.current_device() if device.index is None else device.index)
     torch.cuda.set_device(device)
     peer = Peer(None, "FlashInfer left out") if args.no_peer else _gpu_peer.load()
     clock = DeviceClock(device)
