@@ -24,11 +24,11 @@ def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
-@pytest.mark.parametrize("rows_a_thread", [1, 2, 4])
+@pytest.mark.parametrize("deep_rows", [1, 2, 4])
 @pytest.mark.parametrize("target", TARGETS)
-def test_under_every_schedule(target: str, rows_a_thread: int, options: dict[str, Any]) -> None:
+def test_under_every_schedule(target: str, deep_rows: int, options: dict[str, Any]) -> None:
     a, b = random_state("bf16", 9, 5, 128), random_state("bf16", 9, 5, 128)
-    out = merged(target, "bf16", a, b, rows_a_thread=rows_a_thread, **options)
+    out = merged(target, "bf16", a, b, deep_rows=deep_rows, **options)
     assert_state(out, oracle_states.merge_state(*a, *b), "bf16")
 
 
@@ -37,7 +37,7 @@ def test_under_every_schedule(target: str, rows_a_thread: int, options: dict[str
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_dtype_and_head_size(target: str, dtype: str, dim: int) -> None:
     a, b = random_state(dtype, 7, 3, dim), random_state(dtype, 7, 3, dim)
-    out = merged(target, dtype, a, b, rows_a_thread=2)
+    out = merged(target, dtype, a, b, deep_rows=2)
     assert_state(out, oracle_states.merge_state(*a, *b), dtype)
 
 
@@ -70,13 +70,13 @@ def test_states_without_keys_are_left_out_whatever_they_hold(target: str) -> Non
 def test_in_place(target: str, dtype: str) -> None:
     a, b = random_state(dtype, 11, 3, 64), random_state(dtype, 11, 3, 64)
     reference = oracle_states.merge_state(*a, *b)
-    emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, a, rows_a_thread=2)
+    emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, a, deep_rows=2)
     assert_state(a, reference, dtype)
 
 
-@pytest.mark.parametrize("rows_a_thread", [1, 2])
+@pytest.mark.parametrize("deep_rows", [1, 2])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, rows_a_thread: int) -> None:
+def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, deep_rows: int) -> None:
     a, b = random_state("fp16", 9, 3, 80), random_state("fp16", 9, 3, 80)
     kept = torch.tensor([1, 0, 0, 1, 0, 1, 1, 1, 0], dtype=torch.bool)
     reference = oracle_states.merge_state(*a, *b)
@@ -85,7 +85,7 @@ def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, rows_a
     before = a[0].clone(), a[1].clone()
     mask = torch.where(kept, 0, 255).to(torch.uint8)
     program = emulated.program("merge_state", target, "fp16")
-    emulated.merge_state(program, a, b, a, mask, rows_a_thread)
+    emulated.merge_state(program, a, b, a, mask, deep_rows)
     chosen = oracle_states.MergedState(*(x[~kept] for x in reference))
     assert_state((a[0][~kept], a[1][~kept]), chosen, "fp16")
     assert torch.equal(a[0][kept].view(torch.int16), before[0][kept].view(torch.int16))
@@ -101,5 +101,5 @@ def test_offsets_beyond_32_bits(target: str) -> None:
     far_b = buffers[1].torch(torch.bfloat16, (3, 2, 64), (64, apart, 1)).copy_(b[0])
     out = torch.full_like(a[1], float("nan"))
     program = emulated.program("merge_state", target, "bf16")
-    emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out), rows_a_thread=2)
+    emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out), deep_rows=2)
     assert_state((far_a, out), oracle_states.merge_state(*a, *b), "bf16")

@@ -13,7 +13,8 @@ from rocade.backends.hip._gpu import Gpu, Kernel, gpu_of
 from rocade_kernels import hip_abi, hip_launch
 from rocade_kernels.runtime import Layout
 
-_PLACE = ("columns_magic", "rows", "columns", "packs", "packs_magic")
+_TILES = hip_launch.Tiles._fields
+_TAIL = (*_TILES, "fixed", "slices", "aligned", "reserved")
 _LISTS = ("v", "v_row", "v_state", "v_head")
 
 
@@ -37,10 +38,8 @@ PAIR = Kernel(
             *_state("b"),
             *_state("out"),
             "mask",
-            *_PLACE,
-            "rows_a_thread",
+            *_TILES,
             "aligned",
-            "reserved",
         ),
     ),
 )
@@ -54,10 +53,7 @@ MERGE = Kernel(
             *_state("out"),
             "indptr",
             "states",
-            *_PLACE,
-            "fixed",
-            "slices",
-            "aligned",
+            *_TAIL,
         ),
     ),
 )
@@ -70,10 +66,7 @@ SUM = Kernel(
             *("v_out", "v_out_row", "v_out_head"),
             "indptr",
             "states",
-            *_PLACE,
-            "fixed",
-            "slices",
-            "aligned",
+            *_TAIL,
         ),
     ),
 )
@@ -88,13 +81,11 @@ def freed(*tensors: torch.Tensor) -> ValueError | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _pair_shape(
-    rows: int, heads: int, dim: int, size: int, units: int, masked: bool
-) -> tuple[hip_launch.Grid, tuple[int, ...]]:
-    """The grid, and the arguments from `columns_magic` to `rows_a_thread`."""
-    by = hip_launch.divisors(rows, heads, dim, size)
-    found = hip_launch.merge_state(rows, by.columns, units=units, masked=masked)
-    return found.grid, (by.columns_magic, rows, by.columns, by.packs, by.packs_magic, found.rows_a_thread)
+def _pair_tiles(
+    rows: int, heads: int, head_bytes: int, units: int, masked: bool
+) -> tuple[hip_launch.Grid, hip_launch.Tiles]:
+    tiles = hip_launch.merge_state(rows, heads, head_bytes, units=units, masked=masked)
+    return tiles.grid, tiles
 
 
 def merge_pair(
@@ -111,7 +102,7 @@ def merge_pair(
     launcher = gpu.kernel(PAIR, v_a.dtype)
     rows, heads, dim = v_a.shape
     size = v_a.itemsize
-    grid, shape = _pair_shape(rows, heads, dim, size, gpu.units, mask is not None)
+    grid, tiles = _pair_tiles(rows, heads, dim * size, gpu.units, mask is not None)
     a, b, out = v_a.data_ptr(), v_b.data_ptr(), v_out.data_ptr()
     w, x, y = s_a.data_ptr(), s_b.data_ptr(), s_out.data_ptr()
     if not (a and b and out and w and x and y) and (error := freed(v_a, s_a, v_b, s_b, v_out, s_out)):
@@ -126,22 +117,19 @@ def merge_pair(
         *(b, b_row, b_head, x, *s_b.stride()),
         *(out, out_row, out_head, y, *s_out.stride()),
         0 if mask is None else mask.data_ptr(),
-        *shape,
+        *tiles,
         mixed % hip_launch.PACK_BYTES == 0,
-        0,
     )
     reads = (v_a, s_a, v_b, s_b) if mask is None else (v_a, s_a, v_b, s_b, mask)
     launcher.launch(grid, hip_launch.THREADS, args, reads, (v_out, s_out))
 
 
 @functools.lru_cache(maxsize=4096)
-def _list_shape(
-    rows: int, heads: int, dim: int, size: int, length: int, units: int, wave: int
-) -> tuple[hip_launch.Grid, tuple[int, ...], int]:
-    """The grid, the arguments from `columns_magic` to `packs_magic`, and `slices`."""
-    by = hip_launch.divisors(rows, heads, dim, size)
-    found = hip_launch.lists(rows, by.columns, length, units=units, wave=wave)
-    return found.grid, (by.columns_magic, rows, by.columns, by.packs, by.packs_magic), found.slices
+def _list_tiles(
+    rows: int, heads: int, head_bytes: int, length: int, units: int, wave: int
+) -> tuple[hip_launch.Grid, hip_launch.Tiles, int]:
+    found = hip_launch.lists(rows, heads, head_bytes, length, units=units, wave=wave)
+    return found.tiles.grid, *found
 
 
 def merge_lists(
@@ -164,7 +152,7 @@ def merge_lists(
     else:
         row, (state, head, _), fixed, states = 0, v.stride(), 0, v.shape[0]
         length = -(-states // rows)
-    grid, shape, slices = _list_shape(rows, heads, dim, size, length, gpu.units, gpu.wave)
+    grid, tiles, slices = _list_tiles(rows, heads, dim * size, length, gpu.units, gpu.wave)
     out_row, out_head, _ = v_out.stride()
     at, out = v.data_ptr(), v_out.data_ptr()
     mixed = at | out | (row | state | head | out_row | out_head) * size
@@ -172,10 +160,11 @@ def merge_lists(
     back = (
         0 if indptr is None else indptr.data_ptr(),
         states,
-        *shape,
+        *tiles,
         fixed,
         slices,
         mixed % hip_launch.PACK_BYTES == 0,
+        0,
     )
     if s is None or s_out is None:
         _launch(gpu, SUM, grid, (v,), indptr, (v_out,), (*front, out, out_row, out_head, *back))
