@@ -23,6 +23,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a new process does: nothing logged, no backend found."""
     monkeypatch.setattr(_dispatch, "_logged", set())
     monkeypatch.setattr(_dispatch, "_found", {})
+    monkeypatch.setattr(_dispatch, "_settled", {})
 
 
 def request_for(**given: object) -> Request:
@@ -219,3 +220,42 @@ def test_explain_a_planned_wrapper() -> None:
 def test_explain_names_what_it_cannot_read(call: str, facts: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         rocade.explain(call, **facts)  # type: ignore[arg-type]
+
+
+def merge_request() -> Request:
+    return _request.states(Op.MERGE_STATE, dtype=torch.float32, num_heads=2, head_dim=16)
+
+
+def test_a_settled_choice_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU)
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, **__: pytest.fail("asked again"))
+    assert _dispatch.select(request, CPU) is first
+
+
+def test_a_choice_that_a_setting_may_change_is_made_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU).name
+    monkeypatch.setattr(_dispatch, "_settled", {})
+    monkeypatch.setattr(arch_caps, "DEFECTS", {(Op.MERGE_STATE, first): ()})
+    assert _dispatch.select(request, CPU).name == first
+    refused = [Reason("defect", "known bad")]
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, backend, **__: refused if backend == first else [])
+    assert _dispatch.select(request, CPU).name != first
+
+
+def test_attention_is_asked_at_every_plan() -> None:
+    request = merge_request()
+    _dispatch.select(request, CPU)
+    settled = set(_dispatch._settled)
+    assert settled
+    _dispatch.select(request_for(), CPU)
+    assert set(_dispatch._settled) == settled  # attention is planned once, and its requests are many
+
+
+def test_choices_are_remembered_for_the_place_and_the_name_asked_for() -> None:
+    request = merge_request()
+    assert _dispatch.select(request, CPU, "torch").name == "torch"
+    assert _dispatch.select(request, CPU).name != "torch"
+    with rocade.emulate("gfx942"):
+        assert _dispatch.select(request, CPU).name == "hip"
