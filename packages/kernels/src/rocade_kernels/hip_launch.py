@@ -15,7 +15,7 @@ _MAX_BLOCKS_X, _MAX_BLOCKS_Y = 2**31 - 1, 65535
 
 _BLOCKS_A_UNIT = 4  # that keep a compute unit or SM busy
 _STATES_A_SLICE = 4  # kBatch of hip/cascade/accumulator.hpp: what a thread loads at a time
-_UNITS_A_BLOCK = 2048  # that a block appends: 8 a thread
+_UNITS_A_BLOCK = 1024  # that a block appends: kBatch of append_paged_kv_cache.hip, 4 a thread
 
 Grid = tuple[int, int, int]
 
@@ -126,7 +126,8 @@ class AppendGeometry(NamedTuple):
 
 def append_paged_kv_cache(rows: int, columns: int, *, units: int) -> AppendGeometry:
     """Geometry of appending `rows` tokens of `columns` copy units: the wider one of keys and values."""
-    rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, 2 * rows // (units * _BLOCKS_A_UNIT)))
+    few = max(2, 8 * rows // units)  # so many that every unit has a block
+    rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, few))
     return AppendGeometry((_parts(rows, rows_a_block), 2, 1), rows_a_block)
 
 
