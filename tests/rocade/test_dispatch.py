@@ -12,8 +12,10 @@ import arch_caps
 import rocade
 from arch_caps import ArchCapabilityError, Op, Reason, Request
 from rocade import _device, _dispatch, _request
+from rocade._place import Place
 
 CPU = torch.device("cpu")
+HERE = _device.place(CPU)
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +23,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a new process does: nothing logged, no backend found."""
     monkeypatch.setattr(_dispatch, "_logged", set())
     monkeypatch.setattr(_dispatch, "_found", {})
+    monkeypatch.setattr(_dispatch, "_settled", {})
 
 
 def request_for(**given: object) -> Request:
@@ -56,7 +59,7 @@ def test_an_unknown_name_is_refused_by_every_wrapper(name: str) -> None:
 
 
 def test_the_first_backend_without_a_reason_serves() -> None:
-    asked = _dispatch.verdicts(request_for(), "cpu-x86_64")
+    asked = _dispatch.verdicts(request_for(), HERE)
     assert tuple(v.backend for v in asked) == arch_caps.preference("cpu-x86_64")
     serving = next(v.backend for v in asked if not v.reasons)
     assert _dispatch.select(request_for(), CPU).name == serving
@@ -91,7 +94,7 @@ def test_a_pinned_backend_that_refuses_is_an_error_even_if_another_would_serve(
 
 
 def test_a_backend_that_is_not_in_this_version_says_so() -> None:
-    assert [r.code for r in _dispatch.absent("no such backend")] == ["absent"]
+    assert [r.code for r in _dispatch.absent("no such backend", HERE)] == ["absent"]
 
 
 def test_a_backend_whose_import_fails_is_absent_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +107,7 @@ def test_a_backend_whose_import_fails_is_absent_not_fatal(monkeypatch: pytest.Mo
     real = _dispatch.REGISTRY
     monkeypatch.setattr(_dispatch, "REGISTRY", Broken.fromkeys(real))
     assert _dispatch.select(request_for(), CPU).name == "torch"
-    (reason,) = _dispatch.absent("cpu")
+    (reason,) = _dispatch.absent("cpu", HERE)
     assert "libfoo.so is missing" in reason.text
 
 
@@ -131,7 +134,7 @@ def test_a_missing_backend_is_a_warning(
     class Unbuilt:
         name = "cpu"
 
-        def absent(self) -> list[Reason]:
+        def absent(self, place: Place) -> list[Reason]:
             return [Reason("absent", "not built")]
 
     monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [])
@@ -149,15 +152,15 @@ def test_defects_are_judged_by_this_process_toolchain(monkeypatch: pytest.Monkey
     )
     monkeypatch.setattr(torch.version, "hip", "7.2.1")
     monkeypatch.setattr(_device, "toolchain", _device.toolchain.__wrapped__)
-    _dispatch.verdicts(request_for(), "cpu-x86_64", "torch")
-    _dispatch.verdicts(request_for(), "gfx942", "torch", here=False)
+    _dispatch.verdicts(request_for(), HERE, "torch")
+    _dispatch.verdicts(request_for(), "gfx942", "torch")
     assert asked == [arch_caps.Toolchain(rocm="7.2.1", aiter=None), None]
 
 
 def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _device.target(CPU) in ("cpu-x86_64", "cpu-generic")
     assert _device.target(torch.device("meta")) == "meta"
-    assert _dispatch.verdicts(request_for(), "meta")[-1].backend == "torch"
+    assert _dispatch.verdicts(request_for(), _device.place(torch.device("meta")))[-1].backend == "torch"
 
     class Properties:
         gcnArchName = "gfx942:sramecc+:xnack-"  # noqa: N815 -- torch's name
@@ -166,7 +169,7 @@ def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     for version, expected in (("7.0", "gfx942"), (None, "sm_90")):
         monkeypatch.setattr(torch.version, "hip", version)
-        assert _device.target.__wrapped__(torch.device("cuda", 0)) == expected
+        assert _device._target(torch.device("cuda", 0)) == expected
 
 
 def test_explain_a_described_call() -> None:
@@ -217,3 +220,42 @@ def test_explain_a_planned_wrapper() -> None:
 def test_explain_names_what_it_cannot_read(call: str, facts: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         rocade.explain(call, **facts)  # type: ignore[arg-type]
+
+
+def merge_request() -> Request:
+    return _request.states(Op.MERGE_STATE, dtype=torch.float32, num_heads=2, head_dim=16)
+
+
+def test_a_settled_choice_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU)
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, **__: pytest.fail("asked again"))
+    assert _dispatch.select(request, CPU) is first
+
+
+def test_a_choice_that_a_setting_may_change_is_made_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU).name
+    monkeypatch.setattr(_dispatch, "_settled", {})
+    monkeypatch.setattr(arch_caps, "DEFECTS", {(Op.MERGE_STATE, first): ()})
+    assert _dispatch.select(request, CPU).name == first
+    refused = [Reason("defect", "known bad")]
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, backend, **__: refused if backend == first else [])
+    assert _dispatch.select(request, CPU).name != first
+
+
+def test_attention_is_asked_at_every_plan() -> None:
+    request = merge_request()
+    _dispatch.select(request, CPU)
+    settled = set(_dispatch._settled)
+    assert settled
+    _dispatch.select(request_for(), CPU)
+    assert set(_dispatch._settled) == settled  # attention is planned once, and its requests are many
+
+
+def test_choices_are_remembered_for_the_place_and_the_name_asked_for() -> None:
+    request = merge_request()
+    assert _dispatch.select(request, CPU, "torch").name == "torch"
+    assert _dispatch.select(request, CPU).name != "torch"
+    with rocade.emulate("gfx942"):
+        assert _dispatch.select(request, CPU).name == "hip"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import torch
+from tests import needs
 
 import rocade_emulator as emu
 from rocade_kernels import hip_abi, hip_launch
-from rocade_kernels.build import BuildError, Instance, code
+from rocade_kernels.build import CompilerMissingError, Instance, code
 
 TARGETS = ("gfx942", "gfx950")
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -30,10 +31,8 @@ def program(kernel: str, target: str, dtype: str = "", variant: str = "") -> emu
     """A kernel of the package, compiled for an AMD GPU."""
     try:
         built = code(Instance(kernel, target, dtype, 0, variant))
-    except BuildError as error:
-        if "ziglang" in str(error):
-            pytest.skip(str(error))
-        raise
+    except CompilerMissingError as error:
+        needs.missing(str(error))
     return emu.Program.from_bytes(built.image, target, name=kernel)
 
 
@@ -73,28 +72,24 @@ def merge_state(
     b: Pair,
     out: Pair,
     mask: torch.Tensor | None = None,
-    rows_a_thread: int = 0,
+    deep_rows: int = 0,
     **options: Any,
 ) -> emu.Result:
     """Merge states `[n, H, D]`, `[n, H]`."""
     v = a[0]
     rows, heads, dim = v.shape
-    divisors = hip_launch.divisors(rows, heads, dim, v.element_size())
-    geometry = hip_launch.merge_state(
-        rows, divisors.columns, units=UNITS, masked=mask is not None, rows_a_thread=rows_a_thread
+    tiles = hip_launch.merge_state(
+        rows, heads, dim * v.element_size(), units=UNITS, masked=mask is not None, deep_rows=deep_rows
     )
     args = hip_abi.MergeStateArgs(
         *_state(*a),
         *_state(*b),
         *_state(*out),
         address(mask),
-        divisors.columns_magic,
-        rows,
-        *divisors[1:],
-        geometry.rows_a_thread,
+        *tiles,
         aligned(v, b[0], out[0], elements=16 // v.element_size()),
     )
-    return launch(kernel, geometry.grid, args, (*a, *b, *out, mask), **options)
+    return launch(kernel, tiles.grid, args, (*a, *b, *out, mask), **options)
 
 
 def merge_lists(
@@ -111,8 +106,8 @@ def merge_lists(
     rows, heads, dim = v_out.shape
     lead = 2 if indptr is None else 1
     length = v.shape[1] if indptr is None else -(-v.shape[0] // rows)
-    divisors = hip_launch.divisors(rows, heads, dim, v.element_size())
-    geometry = hip_launch.lists(rows, divisors.columns, length, units=UNITS, wave=WAVE, slices=slices)
+    head_bytes = dim * v.element_size()
+    geometry = hip_launch.lists(rows, heads, head_bytes, length, units=UNITS, wave=WAVE, slices=slices)
 
     def listed(x: torch.Tensor) -> tuple[int, ...]:
         return address(x), *(0,) * (2 - lead), *x.stride()[: lead + 1]
@@ -126,14 +121,13 @@ def merge_lists(
         *(() if s_out is None else (address(s_out), *s_out.stride())),
         address(indptr),
         v.shape[0],
-        divisors.columns_magic,
-        rows,
-        *divisors[1:],
+        *geometry.tiles,
         v.shape[1] if indptr is None else 0,
         geometry.slices,
         aligned(v, v_out, elements=16 // v.element_size()),
+        0,
     )
-    return launch(kernel, geometry.grid, args, (v, s, v_out, s_out, indptr), **options)
+    return launch(kernel, geometry.tiles.grid, args, (v, s, v_out, s_out, indptr), **options)
 
 
 def append(
@@ -152,7 +146,7 @@ def append(
     size = new[0].element_size()
     bytes_of = [[step * size for step in t.stride()[:-1]] for t in (*new, *caches)]
     dims = [t.shape[-1] * size for t in new]
-    unit = hip_launch.alignment(*map(address, (*new, *caches)), *sum(bytes_of, []), *dims)
+    unit = hip_launch.alignment(*map(address, (*new, *caches)), *itertools.chain(*bytes_of), *dims)
     geometry = hip_launch.append_paged_kv_cache(rows, heads * max(dims) // unit, units=units)
     sides = [hip_launch.unit_divisors(heads, dim, unit, geometry.rows_a_block) for dim in dims]
     args = hip_abi.AppendPagedKvCacheArgs(

@@ -11,7 +11,16 @@ import pytest
 import torch
 
 import rocade
-from rocade.bench import _gpu_append, _gpu_case, _gpu_decode, _gpu_peer, _gpu_prefill, _gpu_states, gpu
+from rocade.bench import (
+    _gpu_append,
+    _gpu_case,
+    _gpu_clock,
+    _gpu_decode,
+    _gpu_peer,
+    _gpu_prefill,
+    _gpu_states,
+    gpu,
+)
 from rocade.bench._gpu_case import COPY, OURS, Case, Floors
 from rocade.bench._gpu_peer import NAME as PEER
 from rocade.bench._gpu_peer import Peer
@@ -80,6 +89,13 @@ def test_buffers_rotate_through_several_caches_and_graphs_hold_twenty_calls(move
     assert calls % sets == 0
 
 
+@pytest.mark.parametrize(
+    ("target", "reported_mib", "expected_mib"), [("gfx942", 4, 256), ("sm_90", 60, 60), ("sm_999", 7, 7)]
+)
+def test_a_cache_behind_the_l2_counts(target: str, reported_mib: int, expected_mib: int) -> None:
+    assert _gpu_clock.last_level_bytes(target, reported_mib << 20) == expected_mib << 20
+
+
 def test_every_way_of_timing_gives_seconds_of_one_call_and_visits_every_set() -> None:
     clock, seen = FakeClock(), []
     calls = {OURS: clock.costing(3e-6, seen), COPY: clock.costing(2e-6)}
@@ -108,7 +124,7 @@ def test_floors_compare_with_the_copy_and_the_rival(ours: float, met: bool) -> N
 
 def test_without_the_rival_only_the_copy_is_judged() -> None:
     report = bench_case(FakeClock(), Floors(peer=1.0, copy=0.95, eager=1.0), **{OURS: 1e-5, COPY: 1e-5})
-    assert [floor.what for floor in report.floors] == ["graph, speed against copy"]
+    assert [floor.what for floor in report.floors] == ["graph, speed against the faster copy"]
 
 
 def test_the_fastest_judged_rival_counts_and_the_unjudged_is_only_shown() -> None:

@@ -62,6 +62,7 @@ def _cycles(result: Result) -> Iterator[str]:
 def _traffic(result: Result) -> Iterator[str]:
     c = result.counters
     yield f"global memory: {c.bytes_read:,} bytes read, {c.bytes_written:,} written"
+    yield f"  arguments: {c.bytes_arguments:,} bytes through the scalar cache"
     coalesced = _ratio(c.cache_lines_ideal, c.cache_lines).strip()
     lines = f"{c.cache_lines:,} cache lines of {CACHE_LINE} bytes touched"
     yield f"  {lines}, {c.cache_lines_ideal:,} at best: coalescing {coalesced}"

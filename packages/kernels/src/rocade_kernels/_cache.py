@@ -27,6 +27,10 @@ class BuildError(RuntimeError):
     """Native code is missing and could not be built. The text says what was tried and both ways to get it."""
 
 
+class CompilerMissingError(BuildError):
+    """As `BuildError`, and the reason is that this machine has no compiler for it."""
+
+
 def run(command: Sequence[str], *, cwd: Path | None = None) -> str:
     """Run a compiler and return what it printed.
 

@@ -29,10 +29,19 @@ def _state(name: str) -> list[Field]:
     ]
 
 
-# How threads find their place: a result row has `columns` packs, `packs` of them a head. The magic numbers
-# divide by these; see hip_launch.divisors and hip/division.hpp.
-_ROWS: list[Field] = [("columns_magic", c_uint64), ("rows", c_int64)]
-_COLUMNS: list[Field] = [("columns", c_uint32), ("packs", c_uint32), ("packs_magic", c_uint32)]
+# How threads find their place: a result row has `columns` packs, `packs` of them a head. A block takes
+# `width` columns of `side_rows` rows side by side, `deep_rows` times one below the other; once, for lists.
+# The magic numbers divide by packs and width: see hip_launch.Tiles and hip/cascade/place.hpp.
+_TILES: list[Field] = [
+    ("rows", c_int64),
+    ("columns", c_uint32),
+    ("packs", c_uint32),
+    ("packs_magic", c_uint32),
+    ("width", c_uint32),
+    ("width_magic", c_uint32),
+    ("side_rows", c_uint32),
+    ("deep_rows", c_uint32),
+]
 
 # Where state j of result row i is: at `i * v_row + j * v_state`. Without `indptr` j is in 0:`fixed`; with it,
 # int32 [n + 1], j is in indptr[i]:indptr[i + 1], cut to 0:`states`, and v_row is 0.
@@ -55,11 +64,8 @@ class MergeStateArgs(Structure):
         *_state("b"),
         *_state("out"),
         ("mask", c_void_p),
-        *_ROWS,
-        *_COLUMNS,
-        ("rows_a_thread", c_uint32),  # 1, 2 or 4
+        *_TILES,
         ("aligned", c_uint32),
-        ("reserved", c_uint32),
     ]
 
 
@@ -83,11 +89,11 @@ class MergeStatesArgs(Structure):
         ("s_out_head", c_int64),
         ("indptr", c_void_p),
         ("states", c_int64),
-        *_ROWS,
-        *_COLUMNS,
+        *_TILES,
         ("fixed", c_uint32),
         ("slices", c_uint32),  # parts of a block that share the states of its rows: 1, 2, 4 or 8
         ("aligned", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -101,11 +107,11 @@ class AttentionSumArgs(Structure):
         ("v_out_head", c_int64),
         ("indptr", c_void_p),
         ("states", c_int64),
-        *_ROWS,
-        *_COLUMNS,
+        *_TILES,
         ("fixed", c_uint32),
         ("slices", c_uint32),
         ("aligned", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -123,10 +129,10 @@ def _tokens(name: str) -> list[Field]:
 
 
 class AppendPagedKvCacheArgs(Structure):
-    """Writes the keys and values of new tokens into a paged cache. Elements are of any type.
+    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes here.
 
-    Strides are in bytes. A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
-    request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+    A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
+    request's pages, or its page is outside the pool. Blocks with y = 0 write keys, those with 1 values.
     """
 
     _fields_ = [

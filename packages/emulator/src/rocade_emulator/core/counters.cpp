@@ -155,6 +155,7 @@ void Counters::add(const Counters& o) {
   lds_ideal_cycles += o.lds_ideal_cycles;
   bytes_read += o.bytes_read;
   bytes_written += o.bytes_written;
+  bytes_arguments += o.bytes_arguments;
   cache_lines += o.cache_lines;
   cache_lines_ideal += o.cache_lines_ideal;
   waves += o.waves;

@@ -198,6 +198,7 @@ private:
   void collect(const Group& g) {
     counters_.bytes_read += g.bytes_read;
     counters_.bytes_written += g.bytes_written;
+    counters_.bytes_arguments += g.bytes_arguments;
     counters_.lds_cycles += g.lds_cycles;
     counters_.lds_ideal_cycles += g.lds_ideal_cycles;
     counters_.cache_lines += g.cache_lines;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocade_kernels._cache import BuildError
+from rocade_kernels._cache import BuildError, CompilerMissingError
 from rocade_kernels._instances import INSTANCES
 from rocade_kernels.build._code_object import ImageError
 from rocade_kernels.build._compile import compile_instance, toolchain_for
@@ -17,6 +17,7 @@ __all__ = [
     "INSTANCES",
     "BuildError",
     "Code",
+    "CompilerMissingError",
     "ImageError",
     "Instance",
     "Resources",

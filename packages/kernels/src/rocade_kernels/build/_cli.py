@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from rocade_kernels._cache import BuildError
+from rocade_kernels._devices import DEVICES
 from rocade_kernels._instances import INSTANCES
 from rocade_kernels.build._many import build_all
 from rocade_kernels.build._packed import Code
-from rocade_kernels.build._resources import Resources
+from rocade_kernels.build._resources import Resources, waves_per_simd
 from rocade_kernels.build._store import Store
 from rocade_kernels.instances import Instance
 
@@ -58,9 +59,10 @@ def chosen(options: argparse.Namespace) -> list[Instance]:
 def table(codes: Sequence[Code]) -> str:
     """One line an instance, one column a resource; `-` where the target does not tell."""
     names = [field.name for field in fields(Resources)]
-    rows = [["instance", *names, "bytes"]]
+    rows = [["instance", *names, "waves_per_simd", "bytes"]]
     for code in codes:
-        values = (getattr(code.resources, name) for name in names)
+        device = DEVICES[code.instance.target]
+        values = (*(getattr(code.resources, name) for name in names), waves_per_simd(code.resources, device))
         cells = ["-" if value is None else str(value) for value in values]
         rows.append([code.instance.name, *cells, str(len(code.image))])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocade_kernels import _cache, _settings
-from rocade_kernels._cache import LOG, BuildError
+from rocade_kernels._cache import LOG, BuildError, CompilerMissingError
 from rocade_kernels.build._code_object import ImageError
 from rocade_kernels.build._compile import TREE, compile_instance, flags, toolchain_for
 from rocade_kernels.build._packed import SUFFIX, Code, pack, unpack
@@ -68,7 +68,7 @@ class Store:
         key = self.key(instance)[:16]
         try:
             compiler: Toolchain | None = toolchain_for(instance)
-        except BuildError as error:
+        except CompilerMissingError as error:
             compiler = None
             tried.append(str(error))
         suffix = hashlib.sha256(compiler.identity.encode()).hexdigest()[:8] if compiler else "*"
@@ -78,7 +78,7 @@ class Store:
         if found is not None:
             return found
         if compiler is None:
-            raise BuildError(explain(instance, tried))
+            raise CompilerMissingError(explain(instance, tried))
         with _lock(folder, instance):
             found = _cached(folder, wanted, instance, tried)  # another process may have built it by now
             return found or self._build(instance, compiler, folder and folder / wanted, log=log)

@@ -7,7 +7,8 @@ import torch
 import rocade
 from arch_caps import Op
 from rocade import _dispatch, _request
-from rocade.bench._gpu_case import HOST_CALLS, OURS, ROUNDS, dropped
+from rocade.bench import _gpu_case
+from rocade.bench._gpu_case import OURS, dropped
 from rocade.bench._gpu_clock import Clock
 from rocade.bench._gpu_peer import NAME as PEER
 from rocade.bench._gpu_peer import Peer
@@ -15,7 +16,6 @@ from rocade.bench._report import Report
 from rocade.bench._timing import Call, compete
 
 ROWS, HEADS, DIM = 64, 32, 128
-LAUNCH_US = 5.0  # the backend's method: arguments packed and one kernel launched
 
 
 def bench_launch(report: Report, clock: Clock, peer: Peer, dtype: torch.dtype, device: torch.device) -> None:
@@ -26,18 +26,19 @@ def bench_launch(report: Report, clock: Clock, peer: Peer, dtype: torch.dtype, d
     backend = _dispatch.select(request, device)
     out = (v_out, s_out)
     calls: dict[str, Call] = {
-        "launch": lambda _: backend.merge_state(v_a, s_a, v_b, s_b, v_out, s_out),
+        "below dispatch": lambda _: backend.merge_state(v_a, s_a, v_b, s_b, v_out, s_out),
         f"{OURS} with out": lambda _: rocade.cascade.merge_state(v_a, s_a, v_b, s_b, out=out),
         OURS: lambda _: rocade.merge_state(v_a, s_a, v_b, s_b),
         "torch.add with out": lambda _: torch.add(s_a, s_b, out=s_out),
     }
     if peer.present:
         calls[PEER] = lambda _: peer.module.merge_state(v_a, s_a, v_b, s_b)
-    loops = {name: dropped(call, HOST_CALLS) for name, call in calls.items()}
-    samples = compete(loops, budget_s=0.5, min_rounds=ROUNDS, timer=clock.host)
-    spent = {name: samples.median(name) / HOST_CALLS * 1e6 for name in calls}
+    count = _gpu_case.HOST_CALLS
+    loops = {name: dropped(call, count) for name, call in calls.items()}
+    rounds = {"budget_s": _gpu_case.BUDGET_S, "min_rounds": _gpu_case.ROUNDS}
+    samples = compete(loops, timer=clock.host, **rounds)  # type: ignore[arg-type]
+    spent = {name: samples.median(name) / count * 1e6 for name in calls}
     case = f"CPU time of merge_state on {backend.name}"
     report.figure(case, **{f"{name} us": us for name, us in spent.items()})
-    report.floor(case, "launch us", spent["launch"], LAUNCH_US, at_least=False)
     if peer.present:
         report.floor(case, f"speed against {PEER}", spent[PEER] / spent[OURS], 1.0)

@@ -62,7 +62,4 @@ ROCADE_DEVICE float shuffle(float x, u32 lane) { return bits_as<float>(shuffle(b
 ROCADE_DEVICE u32 shuffle_xor(u32 x, u32 mask) { return shuffle(x, lane_id() ^ mask); }
 ROCADE_DEVICE float shuffle_xor(float x, u32 mask) { return shuffle(x, lane_id() ^ mask); }
 
-/// The least and the greatest value that any lane of the wave has. All lanes must be active.
-ROCADE_DEVICE u32 wave_max(u32 x) { return ~wave_min(~x); }
-
 } // namespace rocade

@@ -26,18 +26,16 @@ ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }
 
+/// `x`, about which the compiler knows nothing any more. Neighbouring accesses at such offsets stay apart:
+/// the compiler would join them into wide ones that are not aligned.
+ROCADE_DEVICE u32 opaque(u32 x) {
+  asm("" : "+v"(x));
+  return x;
+}
+
 /// A value that all lanes of the wave have anyway, in a scalar register.
 ROCADE_DEVICE u32 uniform(u32 x) {
   return static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
-}
-
-ROCADE_DEVICE u32 wave_min(u32 x) {
-#pragma unroll
-  for (u32 mask = kWave / 2; mask != 0; mask /= 2) {
-    const u32 other = shuffle(x, (thread_id() % kWave) ^ mask);
-    x = other < x ? other : x;
-  }
-  return x;
 }
 
 /// 2^x and 1/x within 1 ulp; subnormal results may be 0. exp2(-inf) is 0.
@@ -45,6 +43,9 @@ ROCADE_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 /// log2 of a normal number: within 1 ulp here, within 2^-22 on NVIDIA. See log2_exact where that matters.
 ROCADE_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+
+/// Whether one lane loads a value that its neighbours need, too, and hands it on by a shuffle.
+inline constexpr bool kHandOn = true;
 
 /// Loads and stores of memory that is touched once: they leave caches to others.
 template <class T> ROCADE_DEVICE T load_streaming(const T* address) {

@@ -9,6 +9,7 @@ namespace rocade {
 /// top), `top` the greatest lse so far. A state with an lse of -inf is left out, whatever its values.
 template <class In, bool kWeighted, bool kAligned> struct Accumulator {
   static constexpr int kPacked = kPack<In>;
+  static constexpr u32 kBatch = kAligned ? 4 : 1; // the slow path must not cost the fast one registers
   using Floats = Vector<float, kPacked>;
 
   Floats total{};
@@ -18,54 +19,55 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
   i64 v_step;
   const float* s;
   i64 s_step;
-  u32 leader;
+  const Place& place;
 
-  Vector<In, kPacked> packs[kBatch];
-  float lse[kBatch];
+  struct Batch {
+    Vector<In, kPacked> packs[kBatch];
+    float lse[kBatch];
+  };
 
   template <class Args>
   ROCADE_DEVICE Accumulator(const Args& args, const Place& place, const Slot& slot, List list)
-      : v_step(slot.slices * args.v_state), leader(place.leader) {
-    const i64 first = i64{list.first} + slot.slice;
-    v = static_cast<const In*>(args.v) + place.row * args.v_row + first * args.v_state +
-        place.head * args.v_head + place.pack * kPacked;
+      : v_step(slot.slices * args.v_state), place(place) {
+    const u64 first = list.first + slot.slice;
+    v = place.at(static_cast<const In*>(args.v), args.v_row, args.v_head) + first * args.v_state +
+        place.pack * kPacked;
     if constexpr (kWeighted) {
-      s = static_cast<const float*>(args.s) + place.row * args.s_row + first * args.s_state +
-          place.head * args.s_head;
+      s = place.at(static_cast<const float*>(args.s), args.s_row, args.s_head) + first * args.s_state;
       s_step = slot.slices * args.s_state;
     }
   }
 
   /// Starts the loads of the next batch; of its states only the first `count` are there unless it is full.
-  template <bool kFull> ROCADE_DEVICE void load(u32 count) {
+  template <bool kFull> ROCADE_DEVICE void load(Batch& batch, u32 count) {
     if constexpr (kWeighted) {
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k)
-        lse[k] = kNegativeInfinity;
-      if (leader == lane_id()) {
+        batch.lse[k] = kNegativeInfinity;
+      if (place.loads_shared()) {
 #pragma unroll
         for (u32 k = 0; k < kBatch; ++k)
           if (kFull || k < count)
-            lse[k] = s[k * s_step];
+            batch.lse[k] = s[k * s_step];
       }
       s += kBatch * s_step;
     }
 #pragma unroll
     for (u32 k = 0; k < kBatch; ++k) {
-      packs[k] = {};
+      batch.packs[k] = {};
       if (kFull || k < count)
-        packs[k] = rocade::load<In, kPacked, kAligned>(v + k * v_step);
+        batch.packs[k] = rocade::load<In, kPacked, kAligned>(v + k * v_step);
     }
     v += kBatch * v_step;
   }
 
-  /// Adds the batch to the total.
-  ROCADE_DEVICE void take() {
+  /// Adds a batch to the total.
+  ROCADE_DEVICE void take(const Batch& batch) {
     if constexpr (kWeighted) {
-      float next = top;
+      float lse[kBatch], next = top;
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k) {
-        lse[k] = shuffle(lse[k], leader);
+        lse[k] = place.handed_on(batch.lse[k]);
         next = __builtin_fmaxf(next, lse[k]);
       }
       rescale(next);
@@ -74,12 +76,12 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
       for (u32 k = 0; k < kBatch; ++k) {
         const float w = exp2(lse[k] - base);
         weight += w;
-        total += widen<In, kPacked>(kept_if(w != 0.0f, packs[k])) * w;
+        total += widen<In, kPacked>(kept_if(w != 0.0f, batch.packs[k])) * w;
       }
     } else {
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k)
-        total += widen<In, kPacked>(packs[k]);
+        total += widen<In, kPacked>(batch.packs[k]);
     }
   }
 
@@ -128,7 +130,7 @@ template <int kPacked> struct Meeting {
 
   /// For a thread of slice 0: adds what the others have put, in their order.
   template <class A> ROCADE_DEVICE void get(A& to, const Slot& slot) const {
-    for (u32 at = thread_id() + slot.columns; at < kThreads; at += slot.columns) {
+    for (u32 at = thread_id() + slot.threads; at < kThreads; at += slot.threads) {
       Vector<float, kPacked> other;
 #pragma unroll
       for (int e = 0; e < kPacked; ++e)
@@ -138,16 +140,17 @@ template <int kPacked> struct Meeting {
   }
 };
 
-/// A whole kernel: walks the lists, lets slices meet, stores a row of `Out` and, when weighted, its lse.
+/// A whole kernel: walks the lists, lets slices meet, stores the results.
 template <class In, class Out, bool kWeighted, bool kAligned, class Args>
 ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
+  using Sum = Accumulator<In, kWeighted, kAligned>;
   const Slot slot(args.slices);
-  const u64 begin = u64{block_x()} * slot.columns;
-  const Place place = place_of(args, begin + slot.column);
+  const Place place = place_of(args, slot.thread);
+  if (!place.inside)
+    return;
   const List list = list_of(args, place);
-  const i64 last_row = static_cast<i64>(divide(begin + slot.columns - 1, args.columns_magic));
-  const Walk walk(list.count, args.indptr == nullptr && last_row < args.rows, slot);
-  Accumulator<In, kWeighted, kAligned> sum(args, place, slot, list);
+  const Walk<Sum::kBatch> walk(list.count, args.indptr == nullptr && is_whole(args), slot);
+  Sum sum(args, place, slot, list);
   walk.run(sum);
   if (slot.slices > 1) {
     if (slot.slice != 0)
@@ -157,15 +160,13 @@ ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
       return;
     meeting.get(sum, slot);
   }
-  if (place.row >= args.rows)
+  if (place.row() >= args.rows)
     return;
-  constexpr int kPacked = kPack<In>;
-  Out* to = static_cast<Out*>(args.v_out) + place.row * args.v_out_row + place.head * args.v_out_head;
-  store<Out, kPacked, kAligned>(to + place.pack * kPacked, narrow<Out, kPacked>(sum.mean()));
+  Out* to = place.at(static_cast<Out*>(args.v_out), args.v_out_row, args.v_out_head);
+  store<Out, Sum::kPacked, kAligned>(to + place.pack * Sum::kPacked, narrow<Out, Sum::kPacked>(sum.mean()));
   if constexpr (kWeighted) {
     if (place.pack == 0)
-      static_cast<float*>(args.s_out)[place.row * args.s_out_row + place.head * args.s_out_head] =
-          sum.mean_lse();
+      *place.at(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head) = sum.mean_lse();
   }
 }
 

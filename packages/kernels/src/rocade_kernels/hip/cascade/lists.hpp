@@ -1,26 +1,23 @@
 // Lists of states, one for each result row, and how a block walks them.
 //
 // A block has `slices` slices, each of whole waves. A slice takes every `slices`-th state of the lists of the
-// block's columns. A thread owns one pack of 16 bytes of a row and loads kBatch states of it before it uses
-// the first.
+// block's columns. A thread owns one pack of 16 bytes of a row and loads a batch of states of it before it
+// uses the first.
 #pragma once
 #include "args.hpp"
 #include "cascade/place.hpp"
 
 namespace rocade {
 
-constexpr int kThreads = 256;
-constexpr u32 kBatch = 4;
-
-/// A thread's slice, and its column within the block.
+/// A thread's slice, and its number among the slice's threads.
 struct Slot {
-  u32 slices, slice, columns, column;
+  u32 slices, slice, threads, thread;
 
   ROCADE_DEVICE explicit Slot(u32 slices) : slices(slices) {
     const u32 shift = static_cast<u32>(__builtin_ctz(slices));
-    columns = static_cast<u32>(kThreads) >> shift;
-    slice = uniform(wave_id() * kWave / columns);
-    column = thread_id() & (columns - 1);
+    threads = static_cast<u32>(kThreads) >> shift;
+    slice = uniform(wave_id() * kWave >> (8 - shift));
+    thread = thread_id() & (threads - 1);
   }
 };
 
@@ -30,49 +27,45 @@ struct List {
 };
 
 template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& place) {
-  const bool exists = place.row < args.rows;
+  const bool exists = place.row() < args.rows;
   if (args.indptr == nullptr)
     return {0, exists ? args.fixed : 0};
   u32 first = 0, last = 0;
-  if (exists && place.leads()) {
-    const i32* indptr = static_cast<const i32*>(args.indptr) + place.row;
+  if (exists && place.loads_shared()) {
+    const i32* indptr = static_cast<const i32*>(args.indptr) + place.row();
     const i64 begin = indptr[0], end = indptr[1];
     first = static_cast<u32>(begin < 0 ? 0 : begin);
     last = static_cast<u32>(end < 0 ? 0 : end < args.states ? end : args.states);
   }
-  first = shuffle(first, place.leader);
-  last = shuffle(last, place.leader);
+  first = place.handed_on(first);
+  last = place.handed_on(last);
   return {first, first < last ? last - first : 0};
 }
 
-/// How many states a thread reads, and its wave in batches: lanes exchange what they load, so all of them go
-/// through as many batches as the lane with the most states.
-struct Walk {
-  u32 count;
-  u32 full; // batches that every lane has in full; they come first
-  u32 batches;
+/// How many states a thread reads, and in how many batches. Lanes that hand values on to each other have the
+/// same row, and so the same numbers.
+template <u32 kBatch> struct Walk {
+  u32 count, full; // full batches; they come first
 
-  /// `same`: all lanes of the block have lists of this length.
+  /// `same`: all threads of the slice have lists of this length.
   ROCADE_DEVICE Walk(u32 length, bool same, const Slot& slot) {
     const u32 shift = static_cast<u32>(__builtin_ctz(slot.slices));
     count = slot.slice < length ? (length - slot.slice + slot.slices - 1) >> shift : 0;
-    full = uniform((same ? count : wave_min(count)) / kBatch);
-    batches = uniform(((same ? count : wave_max(count)) + kBatch - 1) / kBatch);
+    count = same ? uniform(count) : count;
+    full = count / kBatch;
   }
 
-  /// Calls `to.load<full>(count)` and `to.take()` for every batch; `count` states of it are this thread's.
+  /// Calls `load` and `take` of an accumulator for every batch.
   template <class Accumulator> ROCADE_DEVICE void run(Accumulator& to) const {
-    u32 batch = 0;
+    typename Accumulator::Batch batch;
 #pragma unroll 1
-    for (; batch < full; ++batch) {
-      to.template load<true>(kBatch);
-      to.take();
+    for (u32 done = 0; done < full; ++done) {
+      to.template load<true>(batch, kBatch);
+      to.take(batch);
     }
-#pragma unroll 1
-    for (; batch < batches; ++batch) {
-      const u32 done = batch * kBatch;
-      to.template load<false>(count > done ? count - done : 0);
-      to.take();
+    if (count % kBatch != 0) {
+      to.template load<false>(batch, count % kBatch);
+      to.take(batch);
     }
   }
 };

@@ -1,34 +1,34 @@
 // Merges two attention states row by row, in place if asked; rows that a mask leaves out are not touched.
 //
-// Each thread merges one pack of 16 bytes in each of `rows_a_thread` neighbouring rows. All its loads are in
-// flight before the first is used.
+// Each thread merges one pack of 16 bytes in each of `deep_rows` rows. All its loads are in flight before the
+// first is used.
 #include "args.hpp"
 #include "cascade/place.hpp"
 #include "log2_sum.hpp"
 
 namespace rocade {
 
-constexpr int kThreads = 256;
 constexpr int kPacked = kPack<Element>;
 using Packed = Vector<Element, kPacked>;
 using Floats = Vector<float, kPacked>;
 
-// Weights of two states in their merged one, and its lse. An lse of -inf leaves its state out; two of them
-// merge to zeros and -inf. The greater weight is 1 before it is divided by their sum, so a sum below 1 is 0.
+// Weights of two states in their merged one. An lse of -inf leaves its state out; two of them merge to zeros
+// and -inf. The greater weight is 1 before it is divided by their sum, so a sum below 1 is 0.
 struct Weights {
-  float a, b, lse;
+  float a, b, top, sum;
 
   ROCADE_DEVICE Weights(float s_a, float s_b) {
-    const float top = __builtin_fmaxf(s_a, s_b);
+    top = __builtin_fmaxf(s_a, s_b);
     const float base = top == kNegativeInfinity ? 0.0f : top;
     a = exp2(s_a - base);
     b = exp2(s_b - base);
-    const float sum = __builtin_fmaxf(a + b, 1.0f);
+    sum = __builtin_fmaxf(a + b, 1.0f);
     const float inverse = reciprocal(sum);
     a *= inverse;
     b *= inverse;
-    lse = top + log2_sum(sum);
   }
+
+  ROCADE_DEVICE float lse() const { return top + log2_sum(sum); }
 };
 
 // Where one thread's packs of its first row are, and the lse of its head.
@@ -38,18 +38,18 @@ struct Pointers {
   Element* v_out;
   float* s_out;
 
-  ROCADE_DEVICE Pointers(const MergeStateArgs& args, const Place& place, i64 row) {
-    const i64 head = place.head, pack = place.pack * kPacked;
-    v_a = static_cast<const Element*>(args.v_a) + row * args.v_a_row + head * args.v_a_head + pack;
-    v_b = static_cast<const Element*>(args.v_b) + row * args.v_b_row + head * args.v_b_head + pack;
-    s_a = static_cast<const float*>(args.s_a) + row * args.s_a_row + head * args.s_a_head;
-    s_b = static_cast<const float*>(args.s_b) + row * args.s_b_row + head * args.s_b_head;
-    v_out = static_cast<Element*>(args.v_out) + row * args.v_out_row + head * args.v_out_head + pack;
-    s_out = static_cast<float*>(args.s_out) + row * args.s_out_row + head * args.s_out_head;
+  ROCADE_DEVICE Pointers(const MergeStateArgs& args, const Place& place) {
+    const u32 pack = place.pack * kPacked;
+    v_a = place.at(static_cast<const Element*>(args.v_a), args.v_a_row, args.v_a_head) + pack;
+    v_b = place.at(static_cast<const Element*>(args.v_b), args.v_b_row, args.v_b_head) + pack;
+    s_a = place.at(static_cast<const float*>(args.s_a), args.s_a_row, args.s_a_head);
+    s_b = place.at(static_cast<const float*>(args.s_b), args.s_b_row, args.s_b_head);
+    v_out = place.at(static_cast<Element*>(args.v_out), args.v_out_row, args.v_out_head) + pack;
+    s_out = place.at(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head);
   }
 };
 
-// One thread's packs of one row, `r` rows behind the first. `kAligned`: see load().
+// One thread's packs of one row, `r` rows below the first. `kAligned`: see load().
 template <bool kAligned> struct Row {
   Packed a{}, b{};
   float s_a = kNegativeInfinity, s_b = kNegativeInfinity;
@@ -63,7 +63,7 @@ template <bool kAligned> struct Row {
     b = load<Element, kPacked, kAligned>(from.v_b + r * args.v_b_row);
   }
   ROCADE_DEVICE Weights weights(const Place& place) const {
-    return {shuffle(s_a, place.leader), shuffle(s_b, place.leader)};
+    return {place.handed_on(s_a), place.handed_on(s_b)};
   }
   ROCADE_DEVICE void store_merged(const MergeStateArgs& args, const Place& place, const Pointers& to, i64 r,
                                   const Weights& w) const {
@@ -71,25 +71,25 @@ template <bool kAligned> struct Row {
                           widen<Element, kPacked>(kept_if(w.b != 0.0f, b)) * w.b;
     store<Element, kPacked, kAligned>(to.v_out + r * args.v_out_row, narrow<Element, kPacked>(merged));
     if (place.pack == 0)
-      to.s_out[r * args.s_out_row] = w.lse;
+      to.s_out[r * args.s_out_row] = w.lse();
   }
 };
 
 // kRows rows that all exist and are all merged.
 template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, const Place& place) {
-  const Pointers at(args, place, place.row * kRows);
+  const Pointers at(args, place);
   Row<true> rows[kRows];
-  if (place.leads()) {
+  if (place.loads_shared()) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      rows[r].load_lse(args, at, r);
+      rows[r].load_lse(args, at, i64{args.side_rows} * r);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    rows[r].load_values(args, at, r);
+    rows[r].load_values(args, at, i64{args.side_rows} * r);
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    rows[r].store_merged(args, place, at, r, rows[r].weights(place));
+    rows[r].store_merged(args, place, at, i64{args.side_rows} * r, rows[r].weights(place));
 }
 
 // Whether a row exists and the mask, if there is one, has it merged. All lanes must be active.
@@ -98,19 +98,19 @@ ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place, i64
   if (args.mask == nullptr)
     return exists;
   u32 chosen = 0;
-  if (exists && place.leads())
+  if (exists && place.loads_shared())
     chosen = static_cast<const u8*>(args.mask)[row];
-  return shuffle(chosen, place.leader) != 0;
+  return place.handed_on(chosen) != 0;
 }
 
 template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& args, const Place& place) {
-  const i64 first = place.row * args.rows_a_thread;
-  const Pointers at(args, place, first);
+  const Pointers at(args, place);
 #pragma unroll 1
-  for (u32 r = 0; r < args.rows_a_thread; ++r) {
-    const bool chosen = is_chosen(args, place, first + r);
+  for (u32 deep = 0; deep < args.deep_rows; ++deep) {
+    const i64 r = i64{args.side_rows} * deep;
+    const bool chosen = is_chosen(args, place, place.row() + r);
     Row<kAligned> row;
-    if (chosen && place.leads())
+    if (chosen && place.loads_shared())
       row.load_lse(args, at, r);
     if (chosen)
       row.load_values(args, at, r);
@@ -124,20 +124,17 @@ template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& arg
 
 ROCADE_KERNEL(rocade::kThreads) rocade_merge_state(ROCADE_ARGUMENT rocade::MergeStateArgs args) {
   using namespace rocade;
-  const u64 begin = u64{block_x()} * kThreads;
-  const Place place = place_of(args, begin + thread_id());
-  const i64 last_row =
-      static_cast<i64>(divide(begin + kThreads - 1, args.columns_magic) + 1) * args.rows_a_thread;
-  if (args.aligned && args.mask == nullptr && last_row <= args.rows) { // the same for all threads of a block
-    if (args.rows_a_thread == 4)
-      merge_all<4>(args, place);
-    else if (args.rows_a_thread == 2)
-      merge_all<2>(args, place);
-    else
-      merge_all<1>(args, place);
-  } else if (args.aligned) {
-    merge_some<true>(args, place);
-  } else {
-    merge_some<false>(args, place);
+  const Place place = place_of(args, thread_id());
+  if (!place.inside)
+    return;
+  if (args.aligned && args.mask == nullptr && is_whole(args)) [[likely]] {
+    if (args.deep_rows == 2)
+      return merge_all<2>(args, place);
+    if (args.deep_rows == 1)
+      return merge_all<1>(args, place);
   }
+  if (args.aligned)
+    merge_some<true>(args, place);
+  else
+    merge_some<false>(args, place);
 }
