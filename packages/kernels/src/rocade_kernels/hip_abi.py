@@ -159,23 +159,24 @@ class AppendPagedKvCacheArgs(Structure):
 class AttentionItem(Structure):
     """One piece of work: a tile of query rows of one request and KV head, against a range of keys.
 
-    Packed row r is token r // group of the request, query head kv_head * group + r % group. Keys are counted from
-    the first of the request at its level; positions are global. See docs/pages/design/attention.md.
+    The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
+    the group. Keys are counted from the first of the request at its level; positions are global. See
+    docs/pages/design/attention.md.
     """
 
     _fields_ = [
-        ("mask_bit", c_int64),  # of the custom mask: bit of token 0 and key 0
-        ("q_begin", c_int32),  # row of the request's first token in q and out
-        ("q_len", c_int32),  # tokens of the request
-        ("row_begin", c_int32),  # first packed row of the tile
+        ("mask_bit", c_int64),  # of the custom mask: bit of the tile's first token and key 0
+        ("q_begin", c_int32),  # row of the tile's first token in q and out
+        ("first_row", c_uint32),  # of the tile: its first head in the group, below `group`
+        ("rows", c_uint32),  # of the tile, at most those of the kernel's shape
         ("kv_head", c_int32),
         ("kv_begin", c_int32),  # keys to attend to: [kv_begin, kv_end)
         ("kv_end", c_int32),
         ("kv_base", c_int32),  # dense: row of key 0 in k and v; paged: place of the first page in `pages`
-        ("q_position", c_int32),  # global position of token 0, unless `positions` gives all
+        ("q_position", c_int32),  # global position of the tile's first token, unless `positions` gives all
         ("kv_position", c_int32),  # global position of key 0
         ("flags", c_uint32),  # 1: causal
-        ("state", c_int32),  # row of `partial` that token 0 goes to; negative: the result is final
+        ("state", c_int32),  # row of `partial` for the first token; negative: the result is final
         ("state_step", c_int32),  # rows of `partial` from a token to the next
         ("mask_step", c_int32),  # bits of the custom mask from a token to the next
         ("reserved", c_int32),
@@ -212,13 +213,15 @@ class AttentionArgs(Structure):
         ("heads", c_uint32),  # query heads
         ("group", c_uint32),  # query heads of a KV head
         ("head_dim", c_uint32),  # a multiple of 8, at most the kernel's
+        ("group_magic", c_uint32),  # divides by group; see hip/division.hpp
         ("page_size", c_uint32),
-        ("page_magic", c_uint32),  # divides by page_size; see hip/division.hpp
+        ("page_magic", c_uint32),  # divides by page_size
         ("num_pages", c_uint32),  # pages beyond are not read
         ("window_left", c_int32),  # negative: none
         ("scale", ctypes.c_float),  # of the logits, natural
         ("soft_cap", ctypes.c_float),  # 0: none
         ("out_scale", ctypes.c_float),  # of the values
+        ("reserved", c_uint32),
     ]
 
 

@@ -161,23 +161,25 @@ class Launch:
             for part in range(self.splits[b]):
                 begin = part * self.split
                 end = min(kv_len, begin + self.split) if self.split else kv_len
-                for row in range(0, q_len * self.group, self.shape.rows):
+                rows = q_len * self.group
+                for row in range(0, rows, self.shape.rows):
+                    token = row // self.group
                     for head in range(self.heads // self.group):
                         bits = sum(m.numel() + 7 & ~7 for m in (p.masks or [])[:b])
                         made.append(
                             hip_abi.AttentionItem(
-                                mask_bit=bits,
-                                q_begin=p.q_starts[b],
-                                q_len=q_len,
-                                row_begin=row,
+                                mask_bit=bits + token * kv_len,
+                                q_begin=p.q_starts[b] + token,
+                                first_row=row % self.group,
+                                rows=min(self.shape.rows, rows - row),
                                 kv_head=head,
                                 kv_begin=begin,
                                 kv_end=end,
                                 kv_base=base,
-                                q_position=kv_len - q_len,
+                                q_position=kv_len - q_len + token,
                                 kv_position=0,
                                 flags=CAUSAL if p.rules.causal and p.masks is None else 0,
-                                state=state + part if self.split else -1,
+                                state=state + token * self.splits[b] + part if self.split else -1,
                                 state_step=self.splits[b],
                                 mask_step=kv_len,
                             )
@@ -254,7 +256,8 @@ class Launch:
             group=self.group,
             head_dim=self.dim,
             page_size=page_size,
-            page_magic=0 if page_size == 1 else -(-(2**32) // page_size),
+            group_magic=_magic(self.group),
+            page_magic=_magic(page_size),
             num_pages=p.k.shape[0] if p.paged else 0,
             window_left=p.rules.window_left,
             scale=p.rules.scale,
@@ -298,6 +301,10 @@ class Launch:
 
 def _tensor(buffer: Any) -> torch.Tensor:  # noqa: ANN401  a tensor or emu.ReadOnly of one
     return buffer if isinstance(buffer, torch.Tensor) else buffer.tensor
+
+
+def _magic(divisor: int) -> int:
+    return 0 if divisor == 1 else -(-(2**32) // divisor)
 
 
 def _pack(masks: list[torch.Tensor]) -> torch.Tensor:

@@ -237,13 +237,14 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 212);
 
 /// One piece of work: a tile of query rows of one request and KV head, against a range of keys.
 ///
-/// Packed row r is token r // group of the request, query head kv_head * group + r % group. Keys are counted from
-/// the first of the request at its level; positions are global. See docs/pages/design/attention.md.
+/// The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
+/// the group. Keys are counted from the first of the request at its level; positions are global. See
+/// docs/pages/design/attention.md.
 struct AttentionItem {
   i64 mask_bit;
   i32 q_begin;
-  i32 q_len;
-  i32 row_begin;
+  u32 first_row;
+  u32 rows;
   i32 kv_head;
   i32 kv_begin;
   i32 kv_end;
@@ -259,8 +260,8 @@ struct AttentionItem {
 static_assert(sizeof(AttentionItem) == 64);
 static_assert(__builtin_offsetof(AttentionItem, mask_bit) == 0);
 static_assert(__builtin_offsetof(AttentionItem, q_begin) == 8);
-static_assert(__builtin_offsetof(AttentionItem, q_len) == 12);
-static_assert(__builtin_offsetof(AttentionItem, row_begin) == 16);
+static_assert(__builtin_offsetof(AttentionItem, first_row) == 12);
+static_assert(__builtin_offsetof(AttentionItem, rows) == 16);
 static_assert(__builtin_offsetof(AttentionItem, kv_head) == 20);
 static_assert(__builtin_offsetof(AttentionItem, kv_begin) == 24);
 static_assert(__builtin_offsetof(AttentionItem, kv_end) == 28);
@@ -313,6 +314,7 @@ struct AttentionArgs {
   u32 heads;
   u32 group;
   u32 head_dim;
+  u32 group_magic;
   u32 page_size;
   u32 page_magic;
   u32 num_pages;
@@ -320,8 +322,9 @@ struct AttentionArgs {
   float scale;
   float soft_cap;
   float out_scale;
+  u32 reserved;
 };
-static_assert(sizeof(AttentionArgs) == 280);
+static_assert(sizeof(AttentionArgs) == 288);
 static_assert(__builtin_offsetof(AttentionArgs, items) == 0);
 static_assert(__builtin_offsetof(AttentionArgs, first_item) == 8);
 static_assert(__builtin_offsetof(AttentionArgs, q) == 16);
@@ -355,12 +358,14 @@ static_assert(__builtin_offsetof(AttentionArgs, state_lse_head) == 232);
 static_assert(__builtin_offsetof(AttentionArgs, heads) == 240);
 static_assert(__builtin_offsetof(AttentionArgs, group) == 244);
 static_assert(__builtin_offsetof(AttentionArgs, head_dim) == 248);
-static_assert(__builtin_offsetof(AttentionArgs, page_size) == 252);
-static_assert(__builtin_offsetof(AttentionArgs, page_magic) == 256);
-static_assert(__builtin_offsetof(AttentionArgs, num_pages) == 260);
-static_assert(__builtin_offsetof(AttentionArgs, window_left) == 264);
-static_assert(__builtin_offsetof(AttentionArgs, scale) == 268);
-static_assert(__builtin_offsetof(AttentionArgs, soft_cap) == 272);
-static_assert(__builtin_offsetof(AttentionArgs, out_scale) == 276);
+static_assert(__builtin_offsetof(AttentionArgs, group_magic) == 252);
+static_assert(__builtin_offsetof(AttentionArgs, page_size) == 256);
+static_assert(__builtin_offsetof(AttentionArgs, page_magic) == 260);
+static_assert(__builtin_offsetof(AttentionArgs, num_pages) == 264);
+static_assert(__builtin_offsetof(AttentionArgs, window_left) == 268);
+static_assert(__builtin_offsetof(AttentionArgs, scale) == 272);
+static_assert(__builtin_offsetof(AttentionArgs, soft_cap) == 276);
+static_assert(__builtin_offsetof(AttentionArgs, out_scale) == 280);
+static_assert(__builtin_offsetof(AttentionArgs, reserved) == 284);
 
 } // namespace rocade

@@ -60,21 +60,21 @@ template <int kAway, class F> ROCADE_DEVICE float fold(float x, F&& f) {
 #endif
 }
 
-/// Weights of a softmax to T, to nearest even. A NaN may become any number: the sum of its row, in fp32,
-/// keeps it.
-template <class T> ROCADE_DEVICE Vector<T, 8> narrow_weights(Vector<float, 8> x) {
+/// To T, to nearest even. A NaN stays one if it is made of 16-bit inputs, whose payload is in its upper half,
+/// or by the hardware; this is half of what it costs to care for all.
+template <class T, int N> ROCADE_DEVICE Vector<T, N> rounded(Vector<float, N> x) {
   if constexpr (kTarget.max_direct_to_lds_bits == 32 && __is_same(T, bf16)) {
-    Vector<u32, 4> packed;
-    for (int k = 0; k < 4; ++k) {
+    Vector<u32, N / 2> packed;
+    for (int k = 0; k < N / 2; ++k) {
       const float low = x[2 * k], high = x[2 * k + 1];
       u32 a = bits_as<u32>(low), b = bits_as<u32>(high);
       a += 0x7fff + (a >> 16 & 1);
       b += 0x7fff + (b >> 16 & 1);
       packed[k] = __builtin_amdgcn_perm(b, a, 0x07060302);
     }
-    return bits_as<Vector<T, 8>>(packed);
+    return bits_as<Vector<T, N>>(packed);
   } else {
-    return narrow<T, 8>(x);
+    return narrow<T, N>(x);
   }
 }
 

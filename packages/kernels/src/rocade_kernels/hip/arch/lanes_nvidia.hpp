@@ -34,10 +34,10 @@ ROCADE_DEVICE i32 opaque_uniform(i32 x) {
   return same;
 }
 
-/// Weights of a softmax to T, to nearest even.
-template <class T> ROCADE_DEVICE Vector<T, 8> narrow_weights(Vector<float, 8> x) {
-  Vector<u32, 4> packed;
-  for (int k = 0; k < 4; ++k) {
+/// To T, to nearest even.
+template <class T, int N> ROCADE_DEVICE Vector<T, N> rounded(Vector<float, N> x) {
+  Vector<u32, N / 2> packed;
+  for (int k = 0; k < N / 2; ++k) {
     const float low = x[2 * k], high = x[2 * k + 1];
     u32 word;
     if constexpr (__is_same(T, bf16))
@@ -46,7 +46,7 @@ template <class T> ROCADE_DEVICE Vector<T, 8> narrow_weights(Vector<float, 8> x)
       asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     packed[k] = word;
   }
-  return bits_as<Vector<T, 8>>(packed);
+  return bits_as<Vector<T, N>>(packed);
 }
 
 } // namespace rocade

@@ -60,7 +60,7 @@ template <class S> struct Attend {
   const Mask mask;
   const Rows rows;
   const LdsBytes lds;
-  const int wave, row_wave, key_wave;
+  const u32 wave, row_wave, key_wave;
   float scale; // of logits, log2, never negative
   Operand queries[S::kRowTiles][S::kDimSteps];
   KeyRange visible[kLaneRows]; // of this lane's rows
@@ -70,8 +70,8 @@ template <class S> struct Attend {
   typename S::Output output;
 
   ROCADE_DEVICE Attend(const Args& a, const Item& item, LdsBytes block_lds)
-      : args(a), mask(a, item), rows(a, item, S::kBlockRows), lds(block_lds),
-        wave(uniform(static_cast<i32>(wave_id()))), row_wave(wave / S::kKeyWaves),
+      : args(a), mask(a, item), rows{a, item}, lds(block_lds),
+        wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
         key_wave(wave % S::kKeyWaves) {
     output.clear();
     find_visible();
@@ -80,7 +80,7 @@ template <class S> struct Attend {
 
   ROCADE_DEVICE void run() {
     const typename S::Table table(KeyPlaces(args, rows.item, sizeof(T)), visited.end, lds + S::kTilesBytes);
-    typename S::Copies copies(table, wave, static_cast<int>(args.head_dim * sizeof(T)));
+    typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
     if (visited.begin < visited.end)
       copies.begin(visited.begin, pair(0));
     int now = 0; // which of the two pairs of tiles is in use
@@ -89,7 +89,8 @@ template <class S> struct Attend {
       barrier();
       if (tile + S::kKeys < visited.end)
         copies.start(tile + S::kKeys, 1 - now, pair(1 - now));
-      attend_tile(tile + key_wave * S::kWaveKeys, pair(now), pair(now) + S::KeyTile::kBytes);
+      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair(now),
+                  pair(now) + S::KeyTile::kBytes);
       now = 1 - now;
     }
     barrier(); // LDS is free again
@@ -110,13 +111,13 @@ template <class S> struct Attend {
         Exchange::leave(mine + (key_wave - 1) * Exchange::kBytes, softmax.base, total, output);
       barrier();
       ROCADE_UNROLL
-      for (int w = 1; key_wave == 0 && w < S::kKeyWaves; ++w)
+      for (u32 w = 1; key_wave == 0 && w < S::kKeyWaves; ++w)
         Exchange::merge(mine + (w - 1) * Exchange::kBytes, softmax.base, total, output);
       barrier();
       if (key_wave > 0)
         return;
     }
-    const Rows these(again, item, S::kBlockRows);
+    const Rows these{again, item};
     const Results<S> results(again, these);
     ROCADE_UNROLL
     for (int k = 0; k < kLaneRows; ++k)
@@ -128,8 +129,7 @@ private:
   ROCADE_DEVICE LdsBytes pair(int which) const { return lds + which * S::kPairBytes; }
 
   ROCADE_DEVICE u32 row(int k) const {
-    return rows.first +
-           static_cast<u32>(row_wave * S::kWaveRows + k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
+    return row_wave * S::kWaveRows + static_cast<u32>(k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
   }
 
   ROCADE_DEVICE void find_visible() {
@@ -141,38 +141,45 @@ private:
       all_see = KeyRange{0, 0};
       return;
     }
-    const u32 first = rows.first + static_cast<u32>(row_wave * S::kWaveRows);
+    const u32 first = row_wave * S::kWaveRows;
     const i32 low = rows.position(rows.within(first)),
               high = rows.position(rows.within(first + S::kWaveRows - 1));
     seen = mask.any(low, high);
     if (!rows.holds(first))
       seen.end = seen.begin;
     all_see = mask.every(low, high);
-    visited = mask.any(rows.position(rows.first), rows.position(rows.end - 1));
+    visited = mask.any(rows.position(0), rows.position(rows.item.rows - 1));
   }
 
   // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
   ROCADE_DEVICE void load_queries() {
-    const float natural = args.scale;
-    const u16 flip = natural < 0 ? 0x8000 : 0;
-    scale = (natural < 0 ? -natural : natural) * kLog2E;
+    scale = __builtin_fabsf(args.scale) * kLog2E;
     ROCADE_UNROLL
     for (int m = 0; m < S::kRowTiles; ++m)
       ROCADE_UNROLL
     for (int p = 0; p < P::kPieces; ++p) {
       const u32 at = rows.within(row(m * P::kLaneRows + P::piece_row(p)));
-      const T* from =
-          static_cast<const T*>(args.q) + rows.query(at) * args.q_row + rows.head(at) * args.q_head;
+      const T* from = static_cast<const T*>(args.q) + rows.place(at, args.q_row, args.q_head);
       ROCADE_UNROLL
-      for (int s = 0; s < S::kDimSteps; ++s) {
-        const int d = s * P::kDepth + P::piece_depth(p);
-        Vector<u16, P::kPiece> piece = {};
-        if (d < static_cast<int>(args.head_dim))
-          piece = *reinterpret_cast<const Vector<u16, P::kPiece>*>(from + d) ^ flip;
-        ROCADE_UNROLL
-        for (int e = 0; e < P::kPiece; ++e)
-          queries[m][s][p * P::kPiece + e] = bits_as<T>(static_cast<u16>(piece[e]));
-      }
+      for (int s = 0; s < S::kDimSteps; ++s)
+        load_piece(queries[m][s], p, from, static_cast<u32>(s * P::kDepth + P::piece_depth(p)));
+    }
+    if (args.scale < 0)
+      for (auto& tile : queries)
+        for (auto& operand : tile)
+          operand = bits_as<Operand>(bits_as<Words4>(operand) ^ 0x80008000u);
+  }
+
+  // Piece p of an operand; zeros beyond head_dim.
+  ROCADE_DEVICE void load_piece(Operand& operand, int p, const T* from, u32 d) const {
+    using Piece = Vector<u16, P::kPiece>;
+    Piece piece = *reinterpret_cast<const Piece*>(from + (d < args.head_dim ? d : 0));
+    if (args.head_dim < S::kDim && d >= args.head_dim)
+      piece = Piece{};
+    ROCADE_UNROLL
+    for (int e = 0; e < P::kPiece; ++e) {
+      const u16 bits = piece[e];
+      operand[p * P::kPiece + e] = bits_as<T>(bits);
     }
   }
 
@@ -194,7 +201,7 @@ private:
 
   ROCADE_DEVICE void multiply_keys(typename S::Logits& logits, LdsBytes keys) {
     const RowReader<typename S::KeyTile, P> reader;
-    const LdsBytes from = keys + key_wave * (S::kWaveKeys * S::kRowBytes);
+    const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     logits.clear();
     ROCADE_UNROLL
     for (int n = 0; n < S::kKeyTiles; ++n)
@@ -209,7 +216,7 @@ private:
 
   ROCADE_DEVICE void multiply_values(const typename S::Logits& weights, LdsBytes values) {
     using Reader = ColumnReader<typename S::ValueTile, P>;
-    const LdsBytes from = values + key_wave * (S::kWaveKeys * S::kRowBytes);
+    const LdsBytes from = values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     ROCADE_UNROLL
     for (int t = 0; t < S::kKeySteps; ++t) {
       Operand columns[S::kOutTiles];
@@ -231,7 +238,7 @@ private:
       const int at = 8 * t + e;
       x[e] = weights.part[m][at / P::kResults][at % P::kResults];
     }
-    return narrow_weights<T>(x);
+    return rounded<T, 8>(x);
   }
 
   // Logits become cap * tanh(logit / cap) in units of cap; returns their scale in log2.

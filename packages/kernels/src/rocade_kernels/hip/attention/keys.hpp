@@ -41,21 +41,12 @@ struct KeyPlaces {
     return index < num_pages ? index : 0;
   }
 
-  // Products of 32 bits. The compiler would add the upper one by an instruction that reads a register never
-  // written.
-  static ROCADE_DEVICE u64 times(u32 n, i64 stride) {
-    const u64 bits = static_cast<u64>(stride);
-    u32 upper = n * static_cast<u32>(bits >> 32);
-    keep_order(upper);
-    return static_cast<u64>(n) * static_cast<u32>(bits) + (static_cast<u64>(upper) << 32);
-  }
-
   /// Where a key of a page lies; the page is 0 when dense.
   ROCADE_DEVICE Places at(i32 key, u32 page) const {
     u32 slot = static_cast<u32>(key);
     if (pages != nullptr)
       slot -= divide(slot, page_magic) * page_size;
-    return {k + times(page, k_page) + times(slot, k_row), v + times(page, v_page) + times(slot, v_row)};
+    return {k + scaled(page, k_page) + scaled(slot, k_row), v + scaled(page, v_page) + scaled(slot, v_row)};
   }
 };
 
@@ -85,7 +76,7 @@ template <int kKeys, int kThreads> struct LdsTable {
   ROCADE_DEVICE void open(i32) {}
 
   /// Where a row of the opened tile lies.
-  ROCADE_DEVICE Places row(int parity, int own_row, int step) const {
+  ROCADE_DEVICE Places row(int parity, u32 own_row, int step) const {
     return read_lds<Places>(tables + parity * (kBytes / 2) + own_row * kEntry + step * kEntry);
   }
 
@@ -133,11 +124,11 @@ template <int kKeys, int kThreads> struct LaneTable {
 
   ROCADE_DEVICE void begin(i32 first) { fetch(first); }
   ROCADE_DEVICE void open(i32 tile) { own = places.at(key(tile), page); }
-  ROCADE_DEVICE Places row(int, int own_row, int step) {
+  ROCADE_DEVICE Places row(int, u32 own_row, int step) {
     // One row after the other, worked out here: all at once they would take too many scalar registers.
     keep_order(own.key);
     keep_order(own.value);
-    const i32 from = opaque_uniform(own_row) + step;
+    const i32 from = opaque_uniform(static_cast<i32>(own_row)) + step;
     return {from_lane(own.key, from), from_lane(own.value, from)};
   }
   ROCADE_DEVICE void advance(i32 tile, int) { fetch(tile + kKeys); }
@@ -159,10 +150,10 @@ template <class KeyTile, class ValueTile, class Table> struct KeyCopies {
   static_assert(ValueTile::kCopies == kCopies && ValueTile::kRowBytes == KeyTile::kRowBytes);
 
   Table table;
-  const int wave;
-  const int bytes; // of a row that are there: head_dim may be below kDim
+  const u32 wave;
+  const u32 bytes; // of a row that are there: head_dim may be below kDim
 
-  ROCADE_DEVICE KeyCopies(const Table& rows, int this_wave, int row_bytes)
+  ROCADE_DEVICE KeyCopies(const Table& rows, u32 this_wave, u32 row_bytes)
       : table(rows), wave(this_wave), bytes(row_bytes) {}
 
   /// Starts the copies of the first tile.
@@ -195,7 +186,7 @@ private:
 
   // Columns beyond head_dim get the row's first elements: queries are 0 there, and such outputs are not
   // stored.
-  ROCADE_DEVICE int within(int byte) const { return byte < bytes ? byte : byte % kChunk; }
+  ROCADE_DEVICE u32 within(u32 byte) const { return byte < bytes ? byte : byte % kChunk; }
 
   template <int c> ROCADE_DEVICE void start_copy(const Places& row, LdsBytes to) const {
     copy_to_lds<c * KeyTile::kAllBytes>(to, reinterpret_cast<const char*>(row.key) +

@@ -12,6 +12,15 @@ namespace rocade {
 using Args = ROCADE_CONSTANT AttentionArgs;
 using Item = ROCADE_CONSTANT AttentionItem;
 
+/// n * stride. The compiler would add the upper product by an instruction that reads a register never
+/// written.
+ROCADE_DEVICE u64 scaled(u32 n, i64 stride) {
+  const u64 bits = static_cast<u64>(stride);
+  u32 upper = n * static_cast<u32>(bits >> 32);
+  keep_order(upper);
+  return static_cast<u64>(n) * static_cast<u32>(bits) + (static_cast<u64>(upper) << 32);
+}
+
 /// Half-open; empty when begin >= end.
 struct KeyRange {
   i32 begin, end;

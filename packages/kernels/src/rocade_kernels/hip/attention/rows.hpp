@@ -1,34 +1,35 @@
 // Query rows of a work item: tokens and the heads of a group, packed, and where they lie in memory.
 #pragma once
 #include "attention/mask.hpp"
+#include "division.hpp"
 
 namespace rocade {
 
-/// Packed row r of a request is token r / group, head r % group of the group. All heads of a group share
-/// keys.
+/// Row r of the tile is token (first_row + r) / group, head (first_row + r) % group: all heads of a group
+/// share keys.
 struct Rows {
   const Args& args;
   const Item& item;
-  u32 first, end; // packed rows of the tile
 
-  ROCADE_DEVICE Rows(const Args& a, const Item& i, int tile_rows)
-      : args(a), item(i), first(static_cast<u32>(i.row_begin)) {
-    const u32 all = static_cast<u32>(i.q_len) * a.group;
-    end = all < first + static_cast<u32>(tile_rows) ? all : first + static_cast<u32>(tile_rows);
-  }
-
-  ROCADE_DEVICE bool holds(u32 row) const { return row < end; }
+  ROCADE_DEVICE bool holds(u32 row) const { return row < item.rows; }
   /// The row itself, or the last one: what is computed for rows past the end is not stored.
-  ROCADE_DEVICE u32 within(u32 row) const { return row < end ? row : end - 1; }
+  ROCADE_DEVICE u32 within(u32 row) const { return row < item.rows ? row : item.rows - 1; }
 
-  ROCADE_DEVICE i32 token(u32 row) const { return static_cast<i32>(row / args.group); }
-  ROCADE_DEVICE i64 query(u32 row) const { return i64{item.q_begin} + token(row); }
-  ROCADE_DEVICE i64 head(u32 row) const { return i64{item.kv_head} * args.group + row % args.group; }
+  /// Token of a row, counted from the tile's first one.
+  ROCADE_DEVICE u32 token(u32 row) const { return divide(item.first_row + row, args.group_magic); }
+  ROCADE_DEVICE u32 head(u32 row) const {
+    return static_cast<u32>(item.kv_head) * args.group + item.first_row + row - token(row) * args.group;
+  }
   /// Global position of a row's token.
   ROCADE_DEVICE i32 position(u32 row) const {
-    if (args.positions != nullptr)
-      return static_cast<const i32*>(args.positions)[query(row)];
-    return item.q_position + token(row);
+    const i32 at = static_cast<i32>(token(row));
+    return args.positions != nullptr ? static_cast<const i32*>(args.positions)[item.q_begin + at]
+                                     : item.q_position + at;
+  }
+  /// Place of a row in a tensor with these strides, in elements.
+  ROCADE_DEVICE u64 place(u32 row, i64 token_step, i64 head_step) const {
+    return static_cast<u64>(item.q_begin * token_step) + scaled(token(row), token_step) +
+           scaled(head(row), head_step);
   }
 };
 

@@ -79,24 +79,26 @@ template <class S> struct Results {
 
   /// Row k of a lane, its weights' sum and what they are relative to (log2).
   ROCADE_DEVICE void store(u32 row, int k, float base, float total, const typename S::Output& output) const {
-    const i64 query = rows.query(row), head = rows.head(row);
     const float own = total == 0 ? 0.0f : reciprocal(total) * args.out_scale;
     float lse = total == 0 ? kNone : base + log2_sum(total);
     if (rows.item.state >= 0) {
-      const i64 place = (rows.item.state + i64{rows.token(row)} * rows.item.state_step) * args.heads + head;
+      const u64 place =
+          (static_cast<u64>(rows.item.state) + rows.token(row) * static_cast<u32>(rows.item.state_step)) *
+              args.heads +
+          rows.head(row);
       float* to = static_cast<float*>(args.partial_out) + place * args.head_dim;
-      each_run(k, output, [&](int d, Vector<float, kStore> x) { put(to + d, x * own); });
+      each_run(k, output, [&](u32 d, Vector<float, kStore> x) { put(to + d, x * own); });
       if (P::leads())
         static_cast<float*>(args.partial_lse)[place] = lse;
       return;
     }
-    T* to = static_cast<T*>(args.out) + query * args.out_row + head * args.out_head;
+    T* to = static_cast<T*>(args.out) + rows.place(row, args.out_row, args.out_head);
     if (args.state_out != nullptr)
-      store_merged(query, head, k, own, lse, to, output);
+      store_merged(row, k, own, lse, to, output);
     else
-      each_run(k, output, [&](int d, Vector<float, kStore> x) { put(to + d, narrow<T, kStore>(x * own)); });
+      each_run(k, output, [&](u32 d, Vector<float, kStore> x) { put(to + d, rounded<T, kStore>(x * own)); });
     if (args.lse != nullptr && P::leads())
-      static_cast<float*>(args.lse)[query * args.lse_row + head * args.lse_head] = lse;
+      static_cast<float*>(args.lse)[rows.place(row, args.lse_row, args.lse_head)] = lse;
   }
 
 private:
@@ -117,29 +119,29 @@ private:
         ROCADE_UNROLL
         for (int j = 0; j < kStore; ++j)
           x[j] = output.part[m][i + (e + j) % kWide][r + (e + j) / kWide];
-        const int d = Reader::element(i, P::column(r)) + e;
-        if (d < static_cast<int>(args.head_dim))
+        const u32 d = static_cast<u32>(Reader::element(i, P::column(r)) + e);
+        if (d < args.head_dim)
           f(d, x);
       }
     }
   }
 
   // The state's values count by its lse; a state of no weight may hold anything, NaN included.
-  ROCADE_DEVICE void store_merged(i64 query, i64 head, int k, float own, float& lse, T* to,
+  ROCADE_DEVICE void store_merged(u32 row, int k, float own, float& lse, T* to,
                                   const typename S::Output& output) const {
-    const T* state = static_cast<const T*>(args.state_out) + query * args.state_row + head * args.state_head;
+    const T* state = static_cast<const T*>(args.state_out) + rows.place(row, args.state_row, args.state_head);
     const float other_lse =
-        static_cast<const float*>(args.state_lse)[query * args.state_lse_row + head * args.state_lse_head];
+        static_cast<const float*>(args.state_lse)[rows.place(row, args.state_lse_row, args.state_lse_head)];
     const float top = __builtin_fmaxf(lse, other_lse);
     const float shift = top == kNone ? 0.0f : top;
     const float a = exp2(lse - shift), b = exp2(other_lse - shift), sum = a + b;
     const float inverse = sum == 0 ? 0.0f : reciprocal(sum);
     lse = sum == 0 ? kNone : top + log2_sum(sum);
-    each_run(k, output, [&](int d, Vector<float, kStore> x) {
+    each_run(k, output, [&](u32 d, Vector<float, kStore> x) {
       Vector<float, kStore> y = {};
       if (b != 0)
         y = widen<T, kStore>(*reinterpret_cast<const Vector<T, kStore>*>(state + d));
-      put(to + d, narrow<T, kStore>(x * (own * a * inverse) + y * (b * inverse)));
+      put(to + d, rounded<T, kStore>(x * (own * a * inverse) + y * (b * inverse)));
     });
   }
 };

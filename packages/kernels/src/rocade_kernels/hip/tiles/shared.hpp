@@ -20,10 +20,10 @@ template <int n, int k = 0, class F> ROCADE_DEVICE void each(F&& f) {
 }
 
 /// Rearranges the chunks of a row so that reads across rows meet different banks: an involution in each row.
-template <int kRepeat, int kMask, int kStep> struct Swizzle {
+template <u32 kRepeat, u32 kMask, u32 kStep> struct Swizzle {
   /// Rows whose distance is a multiple of this are rearranged alike.
-  static constexpr int kPeriod = kRepeat * (kMask + 1);
-  static ROCADE_DEVICE int chunk(int row, int chunk) { return chunk ^ ((row / kRepeat & kMask) * kStep); }
+  static constexpr u32 kPeriod = kRepeat * (kMask + 1);
+  static ROCADE_DEVICE u32 chunk(u32 row, u32 chunk) { return chunk ^ ((row / kRepeat & kMask) * kStep); }
 };
 
 constexpr int at_most(int x, int limit) { return x < limit ? x : limit; }
@@ -57,11 +57,11 @@ template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWa
   /// Rows between what a lane fills in copy 0 and in copy c.
   static constexpr int copy_step(int c) { return c * kAllBytes / kRowBytes; }
   /// Row of the tile that this lane fills in copy 0.
-  static ROCADE_DEVICE int copy_row(int wave) { return (wave * kWave + lane()) * kCopyBytes / kRowBytes; }
+  static ROCADE_DEVICE u32 copy_row(u32 wave) { return (wave * kWave + lane_id()) * kCopyBytes / kRowBytes; }
   /// Byte of the row, in memory, that this lane fetches in copy c.
-  static ROCADE_DEVICE int copy_byte(int wave, int c) {
-    const int within = (c * kAllBytes + (wave * kWave + lane()) * kCopyBytes) % kRowBytes;
-    const int row = copy_row(wave) + copy_step(c) % Rearranged::kPeriod;
+  static ROCADE_DEVICE u32 copy_byte(u32 wave, u32 c) {
+    const u32 within = (c * kAllBytes + (wave * kWave + lane_id()) * kCopyBytes) % kRowBytes;
+    const u32 row = copy_row(wave) + c * kAllBytes / kRowBytes % Rearranged::kPeriod;
     return Rearranged::chunk(row, within / kChunk) * kChunk + within % kChunk;
   }
 };
