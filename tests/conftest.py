@@ -48,12 +48,13 @@ def request_for(op: arch_caps.Op, **facts: object) -> arch_caps.Request:
 
 def skip_unless_served(request: arch_caps.Request, backend: str) -> None:
     """Skip with every reason of the table, or of the backend when it is not present in this process."""
-    from arch_caps import reasons
+    from arch_caps import reasons, target_of
+    from rocade._place import Place
     from rocade.backends import REGISTRY
 
     why = reasons(request, backend=backend, target="cpu")
     if not why and backend in REGISTRY:
-        why = REGISTRY[backend].absent()
+        why = REGISTRY[backend].absent(Place(target_of("cpu"), emulated=False))
     if why:
         pytest.skip(f"{backend}: " + "; ".join(map(str, why)))
 

@@ -23,7 +23,7 @@ def test_example_is_ten_lines_and_prints_the_shape(tmp_path: Path) -> None:
 def test_each_command_is_one_line_from_a_fresh_clone() -> None:
     start = "python3 -m venv .venv && .venv/bin/pip install hatch && .venv/bin/hatch run "
     lines = README.splitlines()
-    assert lines.count(start + "demo") == 1
+    assert lines.count(start + "demo:run") == 1
     assert lines.count(start + "test") == 1
 
 

@@ -66,11 +66,28 @@ def test_torch_serves_everything_everywhere(op: Op, target: str) -> None:
 @pytest.mark.parametrize("backend", ["hip", "aiter"])
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 def test_planned_rows_refuse_every_request(backend: str, target: str) -> None:
-    for (op, name), row in ROWS.items():
-        if name == backend:
-            found = reasons(request(op=op, page_size=PAGE_SIZE.get(op, 0)), backend=backend, target=target)
-            assert found[0] == Reason("planned", f"{op} on backend {backend!r} is planned, not built")
-            assert row.status == "planned"
+    planned = [op for (op, name), row in ROWS.items() if name == backend and row.status == "planned"]
+    assert planned
+    for op in planned:
+        found = reasons(request(op=op, page_size=PAGE_SIZE.get(op, 0)), backend=backend, target=target)
+        assert found[0] == Reason("planned", f"{op} on backend {backend!r} is planned, not built")
+
+
+def states(target: str, op: Op, dtype: DType, dim: int, **facts: object) -> list[str]:
+    types = dict.fromkeys(("q_dtype", "kv_dtype", "o_dtype"), dtype)
+    return codes("hip", target, op=op, head_dim_qk=dim, head_dim_vo=dim, **types, **facts)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950", "sm_80", "sm_90"])
+def test_the_gpu_kernels_take_states_of_any_float_up_to_512(target: str) -> None:
+    for dtype in (DType.FP16, DType.BF16, DType.FP32):
+        for dim in (8, 264, 512):
+            assert states(target, Op.MERGE_STATES, dtype, dim) == []
+    for dim in (100, 520):
+        assert states(target, Op.MERGE_STATE, DType.FP16, dim) == ["head_dim_qk", "head_dim_vo"]
+    assert states(target, Op.MERGE_STATE, DType.FP8_E4M3, 64) == ["q_dtype"]
+    assert states(target, Op.APPEND_PAGED_KV_CACHE, DType.FP8_E4M3, 65, page_size=1) == []
+    assert states("cpu", Op.MERGE_STATE, DType.FP32, 64) == ["target"]
 
 
 def test_all_reasons_at_once() -> None:

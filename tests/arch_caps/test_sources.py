@@ -96,4 +96,4 @@ def test_what_is_missing_is_an_error(root: Path) -> None:
 def test_built_rows_with_native_code_name_it() -> None:
     for row in ROWS.values():
         if row.status is Status.BUILT and row.native:
-            assert any(path.suffix == ".cpp" for path in source_files(row, ROOT))
+            assert any(path.suffix in (".cpp", ".hip") for path in source_files(row, ROOT))

@@ -111,8 +111,36 @@ def test_sizes(name: str) -> None:
     assert table.wave_size.value == _targets.WAVE_LANES
     assert table.simds.value == _targets.SIMDS
     assert table.vector_registers.value == _targets.VECTOR_REGISTERS
+    assert table.vector_granule.value == _targets.VECTOR_GRANULE
+    assert table.waves_per_simd.value == _targets.MAX_WAVES
     products = {(sku.compute_units, sku.clock_mhz, sku.bandwidth_gbs) for sku in table.skus}
     assert (ours.compute_units, ours.clock_mhz, ours.memory_bytes_per_second / 1e9) in products
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cache_lines(name: str) -> None:
+    line = TARGETS[name].cache_line_bytes.value
+    assert line == _targets.CACHE_LINE
+    memory = np.zeros(64 * 256, np.uint8)
+    # One dword a lane, `stride` bytes apart: 64 lanes share lines until each has its own.
+    for stride, lines in ((4, 256 // line), (line // 2, 32), (line, 64), (2 * line, 64)):
+        body = (
+            f"s_load_dwordx2 s[2:3], s[0:1], 0x0\nv_mul_u32_u24 v1, {stride}, v0\n"
+            "s_waitcnt lgkmcnt(0)\nglobal_load_dword v2, v1, s[2:3]"
+        )
+        counters = emu.launch(asm_kernels.program(name, {"k": body}), "k", 1, 64, [memory]).check().counters
+        assert counters.cache_lines == lines, stride
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lds_banks(name: str) -> None:
+    """Lanes whose dwords lie in one bank are served one by one; in two banks, two by two."""
+    banks = TARGETS[name].lds_banks.value
+    for stride, clocks in ((4 * banks, 64), (2 * banks, 32), (4, 64 // banks)):
+        body = f"v_mul_u32_u24 v1, {stride}, v0\nds_read_b32 v2, v1"
+        program = asm_kernels.program(name, {"k": body}, asm_kernels.Resources(lds=64 * 4 * banks))
+        counters = asm_kernels.launch(program, "k", "none").counters
+        assert counters.lds_cycles == clocks, stride
 
 
 @pytest.mark.parametrize("name", NAMES)

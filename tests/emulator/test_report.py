@@ -27,6 +27,7 @@ COUNTERS = emu.Counters(
     lds_ideal_cycles=0,
     bytes_read=0,
     bytes_written=0,
+    bytes_arguments=0,
     cache_lines=0,
     cache_lines_ideal=0,
     waves=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests import needs
 from tests.emulator import triton_cases, triton_kernels
 
 import rocade_emulator as emu
@@ -69,7 +70,7 @@ FP8 = {
     ("target", "kind"), [(target, kind) for target, kinds in FP8.items() for kind in kinds]
 )
 def test_fp8_matmul(target: str, kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs.module("torch")
     dtype = getattr(torch, FP8[target][kind])
     m, n, k = 100, 72, 90
     generator = torch.Generator().manual_seed(1)

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from rocade_kernels import _cpu_build, _native, _settings
 from rocade_kernels._cache import BuildError
@@ -224,7 +225,7 @@ def test_a_shipped_library_of_other_sources_is_not_used(
     assert _native._shipped() is None
 
 
-@pytest.mark.skipif(_cpu_build.zig() is None, reason="needs the package ziglang")
+@needs.unless(_cpu_build.zig() is not None, "needs the package ziglang")
 def test_zig_builds_a_library_for_an_old_c_library(tmp_path: Path) -> None:
     compiler = _cpu_build.zig()
     assert compiler is not None

@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from arch_caps import DType, preference
+from rocade._device import place
 from rocade._dispatch import absent
 from rocade.conformance import oracle, tolerances
 from rocade.conformance.cases import DTypes
 
 DTYPE_OF = {torch.float32: DType.FP32, torch.float16: DType.FP16, torch.bfloat16: DType.BF16}
+HERE = place(torch.device("cpu"))
 BACKENDS = [
-    pytest.param(name, marks=[pytest.mark.skipif(bool(absent(name)), reason=f"{name} is absent")])
+    pytest.param(name, marks=[pytest.mark.skipif(bool(absent(name, HERE)), reason=f"{name} is absent")])
     for name in preference("cpu")
 ]
 

@@ -12,8 +12,10 @@ import arch_caps
 import rocade
 from arch_caps import ArchCapabilityError, Op, Reason, Request
 from rocade import _device, _dispatch, _request
+from rocade._place import Place
 
 CPU = torch.device("cpu")
+HERE = _device.place(CPU)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,7 @@ def test_an_unknown_name_is_refused_by_every_wrapper(name: str) -> None:
 
 
 def test_the_first_backend_without_a_reason_serves() -> None:
-    asked = _dispatch.verdicts(request_for(), "cpu-x86_64")
+    asked = _dispatch.verdicts(request_for(), HERE)
     assert tuple(v.backend for v in asked) == arch_caps.preference("cpu-x86_64")
     serving = next(v.backend for v in asked if not v.reasons)
     assert _dispatch.select(request_for(), CPU).name == serving
@@ -91,7 +93,7 @@ def test_a_pinned_backend_that_refuses_is_an_error_even_if_another_would_serve(
 
 
 def test_a_backend_that_is_not_in_this_version_says_so() -> None:
-    assert [r.code for r in _dispatch.absent("no such backend")] == ["absent"]
+    assert [r.code for r in _dispatch.absent("no such backend", HERE)] == ["absent"]
 
 
 def test_a_backend_whose_import_fails_is_absent_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +106,7 @@ def test_a_backend_whose_import_fails_is_absent_not_fatal(monkeypatch: pytest.Mo
     real = _dispatch.REGISTRY
     monkeypatch.setattr(_dispatch, "REGISTRY", Broken.fromkeys(real))
     assert _dispatch.select(request_for(), CPU).name == "torch"
-    (reason,) = _dispatch.absent("cpu")
+    (reason,) = _dispatch.absent("cpu", HERE)
     assert "libfoo.so is missing" in reason.text
 
 
@@ -131,7 +133,7 @@ def test_a_missing_backend_is_a_warning(
     class Unbuilt:
         name = "cpu"
 
-        def absent(self) -> list[Reason]:
+        def absent(self, place: Place) -> list[Reason]:
             return [Reason("absent", "not built")]
 
     monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [])
@@ -149,15 +151,15 @@ def test_defects_are_judged_by_this_process_toolchain(monkeypatch: pytest.Monkey
     )
     monkeypatch.setattr(torch.version, "hip", "7.2.1")
     monkeypatch.setattr(_device, "toolchain", _device.toolchain.__wrapped__)
-    _dispatch.verdicts(request_for(), "cpu-x86_64", "torch")
-    _dispatch.verdicts(request_for(), "gfx942", "torch", here=False)
+    _dispatch.verdicts(request_for(), HERE, "torch")
+    _dispatch.verdicts(request_for(), "gfx942", "torch")
     assert asked == [arch_caps.Toolchain(rocm="7.2.1", aiter=None), None]
 
 
 def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _device.target(CPU) in ("cpu-x86_64", "cpu-generic")
     assert _device.target(torch.device("meta")) == "meta"
-    assert _dispatch.verdicts(request_for(), "meta")[-1].backend == "torch"
+    assert _dispatch.verdicts(request_for(), _device.place(torch.device("meta")))[-1].backend == "torch"
 
     class Properties:
         gcnArchName = "gfx942:sramecc+:xnack-"  # noqa: N815 -- torch's name
@@ -166,7 +168,7 @@ def test_targets_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     for version, expected in (("7.0", "gfx942"), (None, "sm_90")):
         monkeypatch.setattr(torch.version, "hip", version)
-        assert _device.target.__wrapped__(torch.device("cuda", 0)) == expected
+        assert _device._target(torch.device("cuda", 0)) == expected
 
 
 def test_explain_a_described_call() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 import rocade
 
@@ -335,7 +336,7 @@ def use(p: rocade.BatchPrefillWithPagedKVCacheWrapper, r: rocade.BatchPrefillWit
 
 def test_return_lse_decides_the_type(tmp_path: Path) -> None:
     """What a user's mypy sees through `py.typed` and the overloads; torch is left out: `?` marks it."""
-    api = pytest.importorskip("mypy.api")
+    api = needs.module("mypy.api")
     (tmp_path / "use.py").write_text(TYPED_CALLS)
     config = "[mypy]\nfollow_imports=silent\n[mypy-torch.*]\nfollow_imports=skip\n"
     (tmp_path / "mypy.ini").write_text(config)

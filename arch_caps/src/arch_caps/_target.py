@@ -107,6 +107,8 @@ class Target:
     lds_banks: Fact[int]  # of 32 bits
     simds: Fact[int]  # per compute unit
     vector_registers: Fact[int]  # 32-bit registers per lane, for all waves of a SIMD together
+    vector_granule: Fact[int]  # registers per lane are given to a wave in blocks of so many
+    waves_per_simd: Fact[int]  # at most, however few registers they use
     cache_line_bytes: Fact[int]
     fp8: Fact[Fp8]
     direct_to_lds_bits: Fact[tuple[int, ...]]  # widths per lane

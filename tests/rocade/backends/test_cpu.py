@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from arch_caps import DType, Op, Request
+from rocade import _device
 from rocade._plan import KV, RunArgs, State
 from rocade._problem import Level, PageTable, Problem
 from rocade.backends.cpu import BACKEND, _plan
 from rocade.conformance import grid, runner
-from rocade_kernels import _build, _native
+from rocade_kernels import _native
+from rocade_kernels._cache import BuildError
 from rocade_kernels.cpu_plans import ALWAYS_SHARE, PlanArgs
 
 pytestmark = pytest.mark.skipif(
@@ -122,13 +124,13 @@ def test_cascade_is_right_whatever_is_shared(threads: int, monkeypatch: pytest.M
 
 
 def test_absent_without_library_or_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert BACKEND.absent() == []
+    assert BACKEND.absent(_device.place(torch.device("cpu"))) == []
 
     def missing() -> None:
-        raise _build.BuildError("no compiler was found")
+        raise BuildError("no compiler was found")
 
     monkeypatch.setattr(_native, "library", missing)
-    (reason,) = BACKEND.absent()
+    (reason,) = BACKEND.absent(_device.place(torch.device("cpu")))
     assert "no compiler was found" in reason.text
 
 

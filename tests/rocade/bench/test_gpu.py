@@ -11,7 +11,16 @@ import pytest
 import torch
 
 import rocade
-from rocade.bench import _gpu_append, _gpu_case, _gpu_decode, _gpu_peer, _gpu_prefill, _gpu_states, gpu
+from rocade.bench import (
+    _gpu_append,
+    _gpu_case,
+    _gpu_clock,
+    _gpu_decode,
+    _gpu_peer,
+    _gpu_prefill,
+    _gpu_states,
+    gpu,
+)
 from rocade.bench._gpu_case import COPY, OURS, Case, Floors
 from rocade.bench._gpu_peer import NAME as PEER
 from rocade.bench._gpu_peer import Peer
@@ -78,6 +87,13 @@ def test_buffers_rotate_through_several_caches_and_graphs_hold_twenty_calls(move
     assert sets * moved >= 4 * FakeClock.cache_bytes or sets == _gpu_case.MAX_SETS
     assert calls >= 20
     assert calls % sets == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "reported_mib", "expected_mib"), [("gfx942", 4, 256), ("sm_90", 60, 60), ("sm_999", 7, 7)]
+)
+def test_a_cache_behind_the_l2_counts(target: str, reported_mib: int, expected_mib: int) -> None:
+    assert _gpu_clock.last_level_bytes(target, reported_mib << 20) == expected_mib << 20
 
 
 def test_every_way_of_timing_gives_seconds_of_one_call_and_visits_every_set() -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
+import torch
 
 from arch_caps import ROWS, Op, Status, preference
+from rocade._device import place
 from rocade._dispatch import absent
 from rocade.conformance import grid
 from rocade.conformance.runner import Outcome, run
@@ -26,7 +28,7 @@ BACKENDS = [
 
 def check(op: Op, backend: str, cases: list[grid.Case]) -> None:
     """Run cases, fail with every one that fails, skip when the table refuses them all."""
-    why = absent(backend)
+    why = absent(backend, place(torch.device("cpu")))
     if why:
         pytest.skip("; ".join(reason.text for reason in why))
     reports = [run(case, backend) for case in cases]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from rocade.demo._download import find_model
 from rocade.demo._errors import DemoError
@@ -18,7 +19,7 @@ def model_file() -> Path:
     try:
         return find_model(fetch=False)
     except DemoError as error:
-        pytest.skip(f"{error}; `rocade demo` fetches it")
+        needs.missing(f"{error}; `rocade demo` fetches it")
 
 
 @pytest.fixture(scope="session")

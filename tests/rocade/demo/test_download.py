@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from rocade.demo import _download
 from rocade.demo._errors import DemoError
@@ -114,6 +115,6 @@ def test_an_absent_package_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_looking_for_pip_leaves_the_process_as_it_was() -> None:
-    pytest.importorskip("setuptools")
+    needs.module("setuptools")
     code = "from rocade.demo import _download; assert _download.has_pip(); import setuptools"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,6 +2,7 @@
 
 from arch_caps.export._claims import Claim, Claims, collect_claims, without_staleness
 from arch_caps.export._cpp import cpp_header
+from arch_caps.export._devices import device_list
 from arch_caps.export._instances import instance_list
 from arch_caps.export._json import table_json
 from arch_caps.export._matrix import readme_block
@@ -13,6 +14,7 @@ __all__ = [
     "Claims",
     "collect_claims",
     "cpp_header",
+    "device_list",
     "instance_list",
     "readme_block",
     "settings_page",

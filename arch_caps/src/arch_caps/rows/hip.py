@@ -1,18 +1,21 @@
-"""Rows of backend `hip`: our own GPU kernels. Planned, none is built: every request is refused."""
+"""Rows of backend `hip`: our own GPU kernels. Merges, sums and appends are built; attention is planned."""
 
 from dataclasses import replace
 
+from arch_caps._kernel import Kernel
 from arch_caps._predicate import ANY, OneOf, Range, SameAs
 from arch_caps._row import Accepts, Lse, Need, Row
 from arch_caps._target import Feature
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
 
-SOURCE = "planned limits of rocade's GPU kernels"
+SOURCE = "rocade.backends.hip"
+PLANNED_SOURCE = "planned limits of rocade's GPU kernels"
 GPUS = OneOf("gfx942", "gfx950", "sm_80", "sm_90")
 HALVES = OneOf(DType.FP16, DType.BF16)
 FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
 POSITIVE = Range(min=1)
 HEAD_DIM = Range(min=8, max=256, multiple_of=8)
+STATE_DIM = Range(min=8, max=512, multiple_of=8)
 SAME = SameAs("q_dtype")
 MATRIX = (
     Need(Feature.MATRIX_FP16, "q_dtype", OneOf(DType.FP16)),
@@ -43,13 +46,42 @@ STATES = replace(
     PAGED,
     q_dtype=FLOATS,
     kv_dtype=ANY,
-    head_dim_vo=HEAD_DIM,
+    head_dim_qk=STATE_DIM,
+    head_dim_vo=STATE_DIM,
     group_size=ANY,
     page_size=ANY,
     pos_encoding=ANY,
     num_levels=ANY,
 )
-APPEND = replace(STATES, q_dtype=HALVES, kv_dtype=SAME, o_dtype=ANY, page_size=POSITIVE)
+# Bytes are copied, so elements are of any type and rows of any length.
+APPEND = replace(
+    STATES,
+    q_dtype=ANY,
+    kv_dtype=SAME,
+    o_dtype=ANY,
+    head_dim_qk=POSITIVE,
+    head_dim_vo=POSITIVE,
+    page_size=POSITIVE,
+)
+
+CASCADE_SOURCES = (
+    "packages/kernels/src/rocade_kernels/hip/arch",
+    "packages/kernels/src/rocade_kernels/hip/args.hpp",
+    "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
+    "packages/kernels/src/rocade_kernels/hip/cascade",
+)
+PAGE_SOURCES = (
+    "packages/kernels/src/rocade_kernels/hip/arch",
+    "packages/kernels/src/rocade_kernels/hip/args.hpp",
+    "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/hip/page",
+)
+DTYPES = (DType.FP32, DType.FP16, DType.BF16)
+MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES),)
+MERGE_STATES = (Kernel(name="merge_states", dtypes=DTYPES),)
+ATTENTION_SUM = (Kernel(name="attention_sum", dtypes=DTYPES),)
+APPEND_KERNELS = (Kernel(name="append_paged_kv_cache"),)
 
 ROWS = (
     Row(
@@ -61,7 +93,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
     ),
     Row(
@@ -73,7 +105,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
     ),
     Row(
@@ -85,7 +117,7 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
     ),
     Row(
@@ -97,7 +129,7 @@ ROWS = (
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
     ),
     Row(
@@ -109,7 +141,7 @@ ROWS = (
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
     ),
     Row(
@@ -121,85 +153,99 @@ ROWS = (
         accepts=CASCADE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=SOURCE,
+        source=PLANNED_SOURCE,
         needs=MATRIX,
         note="any number of levels in one plan",
     ),
     Row(
         op=Op.MERGE_STATE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.merge_state",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=MERGE_STATE,
     ),
     Row(
         op=Op.MERGE_STATE_IN_PLACE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.merge_state_in_place",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=MERGE_STATE,
     ),
     Row(
         op=Op.MERGE_STATES,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.merge_states",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=MERGE_STATES,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_MERGE_STATES,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.variable_length_merge_states",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.LOG2,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=MERGE_STATES,
     ),
     Row(
         op=Op.ATTENTION_SUM,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.attention_sum",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=ATTENTION_SUM,
     ),
     Row(
         op=Op.VARIABLE_LENGTH_ATTENTION_SUM,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.variable_length_attention_sum",
         targets=GPUS,
         accepts=STATES,
         lse=Lse.NONE,
         partial_state=False,
         source=SOURCE,
+        native=CASCADE_SOURCES,
+        kernels=ATTENTION_SUM,
     ),
     Row(
         op=Op.APPEND_PAGED_KV_CACHE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.append_paged_kv_cache",
         targets=GPUS,
         accepts=APPEND,
         lse=Lse.NONE,
         partial_state=False,
         source=SOURCE,
+        native=PAGE_SOURCES,
+        kernels=APPEND_KERNELS,
     ),
 )

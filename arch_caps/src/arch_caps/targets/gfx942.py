@@ -14,6 +14,8 @@ TARGET = Target(
     vector_registers=Fact(
         512, "AMD Instinct MI300 ISA guide: up to 512 registers a wave (256 VGPRs, 256 AccVGPRs)"
     ),
+    vector_granule=Fact(8, "LLVM AMDGPU usage: GFX90A and newer allocate vector registers in blocks of 8"),
+    waves_per_simd=Fact(8, "LLVM AMDGPU: GFX90A and newer keep at most 8 waves on an execution unit"),
     cache_line_bytes=Fact(128, "AMD CDNA 3 white paper: 128-byte cache lines"),
     fp8=Fact(Fp8.FNUZ, "LLVM AMDGPU usage: fp8 and bf8 conversions of gfx940 are FNUZ"),
     direct_to_lds_bits=Fact(

@@ -17,6 +17,10 @@ TARGET = Target(
         512,
         "CUDA C++ programming guide, compute capability 8.0: 65536 registers an SM, 4 x 32 lanes",
     ),
+    vector_granule=Fact(
+        8, "CUDA occupancy calculator, compute capability 8.0: blocks of 256 registers a warp"
+    ),
+    waves_per_simd=Fact(16, "CUDA C++ programming guide, compute capability 8.0: 64 warps an SM, 4 x 16"),
     cache_line_bytes=Fact(128, "CUDA C++ programming guide, compute capability 8.0: 128-byte cache lines"),
     fp8=Fact(Fp8.NONE, "PTX ISA: e4m3 and e5m2 conversions need sm_89"),
     direct_to_lds_bits=Fact((32, 64, 128), "PTX ISA: cp.async takes 4, 8 and 16 bytes"),

@@ -7,15 +7,19 @@ races, accesses out of bounds, uninitialised data). It knows no time: no latency
 from rocade_emulator._assembler import AssemblyError
 from rocade_emulator._build import BuildError
 from rocade_emulator._kernarg import ArgumentError
-from rocade_emulator._launch import launch
+from rocade_emulator._launch import SCHEDULES, launch
 from rocade_emulator._metadata import Argument, Kernel
 from rocade_emulator._program import Instruction, Program, ProgramError
-from rocade_emulator._result import Counters, EmulationError, Report, Result
+from rocade_emulator._result import CHECKS, Counters, EmulationError, Report, Result
 from rocade_emulator._sparse import SparseBuffer
+from rocade_emulator._targets import BY_NAME as TARGETS
 from rocade_emulator._version import __version__
 from rocade_emulator._views import ReadOnly
 
 __all__ = [
+    "CHECKS",
+    "SCHEDULES",
+    "TARGETS",
     "Argument",
     "ArgumentError",
     "AssemblyError",

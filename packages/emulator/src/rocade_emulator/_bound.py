@@ -7,7 +7,7 @@ over all CUs of the GPU (or over as many as there are workgroups):
     vector   (VALU + transcendental cycles) / 4
     scalar   SALU cycles / 4           each SIMD issues its own scalar instructions
     lds      LDS cycles                one LDS a CU (the bank model)
-    l1       cache lines * 64 / 64     64 bytes a clock from the vector cache
+    l1       cache lines               one a clock from the vector cache
     memory   bytes / (HBM bytes a clock of a CU)    as if nothing came from a cache
 
 The bound is the largest. "MFMA at x % of peak" is matrix / bound: what is left of the matrix cores' peak when
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocade_emulator._result import Counters
-from rocade_emulator._targets import CACHE_LINE, L1_BYTES_PER_CLOCK, SIMDS, Target
+from rocade_emulator._targets import LINES_PER_CLOCK, SIMDS, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def bound(target: Target, counters: Counters) -> Bound:
         "vector": (counters.valu_cycles + counters.trans_cycles) / SIMDS,
         "scalar": counters.salu_cycles / SIMDS,
         "lds": float(counters.lds_cycles),
-        "l1": counters.cache_lines * CACHE_LINE / L1_BYTES_PER_CLOCK,
+        "l1": counters.cache_lines / LINES_PER_CLOCK,
     }
     busy = {name: clocks / units for name, clocks in work.items()}
     # All CUs share the memory, also those that have no workgroup.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocade_emulator import _build
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAX_DIMS = 8
 ERROR_BYTES = 1 << 16
 TEXT_BYTES = 256
@@ -92,6 +92,7 @@ COUNTER_FIELDS = (
     "lds_ideal_cycles",
     "bytes_read",
     "bytes_written",
+    "bytes_arguments",
     "cache_lines",
     "cache_lines_ideal",
     "waves",

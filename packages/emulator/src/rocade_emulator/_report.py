@@ -9,7 +9,7 @@ from typing import Any
 from rocade_emulator._bound import Bound, bound
 from rocade_emulator._occupancy import Occupancy, occupancy
 from rocade_emulator._result import Result, as_dict
-from rocade_emulator._targets import SIMDS
+from rocade_emulator._targets import CACHE_LINE, SIMDS
 
 _RULE = "-" * 78
 
@@ -62,8 +62,10 @@ def _cycles(result: Result) -> Iterator[str]:
 def _traffic(result: Result) -> Iterator[str]:
     c = result.counters
     yield f"global memory: {c.bytes_read:,} bytes read, {c.bytes_written:,} written"
+    yield f"  arguments: {c.bytes_arguments:,} bytes through the scalar cache"
     coalesced = _ratio(c.cache_lines_ideal, c.cache_lines).strip()
-    yield f"  {c.cache_lines:,} cache lines touched, {c.cache_lines_ideal:,} at best: coalescing {coalesced}"
+    lines = f"{c.cache_lines:,} cache lines of {CACHE_LINE} bytes touched"
+    yield f"  {lines}, {c.cache_lines_ideal:,} at best: coalescing {coalesced}"
 
 
 def _resources(result: Result, fit: Occupancy) -> Iterator[str]:

@@ -59,8 +59,9 @@ class Report:
 class Counters:
     """Totals over all waves. Cycles are issue clocks of a model, bytes are as requested.
 
-    `cache_lines` counts the 64-byte lines that memory instructions touched, each instruction by itself;
-    `cache_lines_ideal` is what the same bytes would take if they lay side by side.
+    `cache_lines` counts the 128-byte lines that memory instructions touched, each instruction by itself;
+    `cache_lines_ideal` is what the same bytes would take if they lay side by side. `bytes_arguments` are
+    scalar loads of the argument block and the dispatch packet; they are in no other figure.
     """
 
     instructions: int
@@ -73,6 +74,7 @@ class Counters:
     lds_ideal_cycles: int
     bytes_read: int
     bytes_written: int
+    bytes_arguments: int
     cache_lines: int
     cache_lines_ideal: int
     waves: int

@@ -43,8 +43,8 @@ MAX_GROUPS = 16  # of a CU, when they have more than one wave
 VECTOR_REGISTERS = 512  # of a SIMD, each of 64 lanes; VGPRs and AGPRs together
 VECTOR_GRANULE = 8
 SCALAR_REGISTERS = 800  # of a SIMD
-L1_BYTES_PER_CLOCK = 64
-CACHE_LINE = 64
+CACHE_LINE = 128  # of L1 and L2
+LINES_PER_CLOCK = 1  # from a CU's vector cache
 
 
 def target(name: str) -> Target:

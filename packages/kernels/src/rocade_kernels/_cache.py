@@ -1,4 +1,4 @@
-"""What the builders share: a cache that only its owner writes, locks, whole files, and the runner of compilers."""
+"""What the builders share: a private cache, locks, files written whole, and the runner of compilers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ UNFINISHED = ".new-"  # how the names of files that are being written begin
 
 class BuildError(RuntimeError):
     """Native code is missing and could not be built. The text says what was tried and both ways to get it."""
+
+
+class CompilerMissingError(BuildError):
+    """As `BuildError`, and the reason is that this machine has no compiler for it."""
 
 
 def run(command: Sequence[str], *, cwd: Path | None = None) -> str:

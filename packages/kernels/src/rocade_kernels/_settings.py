@@ -37,8 +37,8 @@ HIPCC = Setting(
     str,
     "",
     "Command of the clang (20 or newer, with `ld.lld`) that compiles GPU kernels which the wheel does not "
-    "hold, or `zig` for the one in package ziglang. Not set: the first of amdclang++, hipcc, clang and ziglang "
-    "that is there and works.",
+    "hold, or `zig` for the one in package ziglang. Not set: the first of amdclang++, hipcc, clang and "
+    "ziglang that is there and works.",
 )
 
 CACHE_DIR = Setting(
@@ -47,6 +47,14 @@ CACHE_DIR = Setting(
     "",
     "Folder for libraries and GPU code built on demand; it must not be writable by others. Not set: `rocade` "
     "in `XDG_CACHE_HOME`, or in `~/.cache`.",
+)
+
+BUILD_TARGETS = Setting(
+    "ROCADE_BUILD_TARGETS",
+    str,
+    "",
+    "GPU targets whose kernels a wheel build (also `pip install` from sources) compiles, separated by "
+    "commas, or `none`. The others are built when first used. Not set: all.",
 )
 
 CPU_ISA = Setting(
@@ -65,7 +73,14 @@ CPU_POOL = Setting(
     "backend is first used. Not set: `openmp` where the process has loaded an OpenMP runtime, else `own`.",
 )
 
-SETTINGS = (CXX, HIPCC, CACHE_DIR, CPU_ISA, CPU_POOL)
+SETTINGS = (CXX, HIPCC, CACHE_DIR, BUILD_TARGETS, CPU_ISA, CPU_POOL)
+
+
+def build_targets() -> frozenset[str] | None:
+    """The targets that a wheel build compiles kernels for; None: all."""
+    chosen = BUILD_TARGETS.read()
+    names = {name.strip() for name in chosen.split(",")} - {"none", ""}
+    return frozenset(names) if chosen else None
 
 
 def search_path() -> str:

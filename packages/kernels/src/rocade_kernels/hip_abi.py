@@ -29,14 +29,22 @@ def _state(name: str) -> list[Field]:
     ]
 
 
-# How threads find their place: a result row has `columns` packs, `packs` of them a head. The magic numbers
-# divide by these; see hip_launch.divisors and hip/division.hpp.
-_ROWS: list[Field] = [("columns_magic", c_uint64), ("rows", c_int64)]
-_COLUMNS: list[Field] = [("columns", c_uint32), ("packs", c_uint32), ("packs_magic", c_uint32)]
+# How threads find their place: a result row has `columns` packs, `packs` of them a head. A block takes
+# `width` columns of `side_rows` rows side by side, `deep_rows` times one below the other; once, for lists.
+# The magic numbers divide by packs and width: see hip_launch.Tiles and hip/cascade/place.hpp.
+_TILES: list[Field] = [
+    ("rows", c_int64),
+    ("columns", c_uint32),
+    ("packs", c_uint32),
+    ("packs_magic", c_uint32),
+    ("width", c_uint32),
+    ("width_magic", c_uint32),
+    ("side_rows", c_uint32),
+    ("deep_rows", c_uint32),
+]
 
-# Where the states of result row i are: row `i * v_row + (first + j) * v_state` for its states j. Without
-# `indptr` first is 0 and there are `fixed` of them; with it, int32 [n + 1], they are indptr[i]:indptr[i + 1] cut
-# to 0:`states`, and v_row is 0.
+# Where state j of result row i is: at `i * v_row + j * v_state`. Without `indptr` j is in 0:`fixed`; with it,
+# int32 [n + 1], j is in indptr[i]:indptr[i + 1], cut to 0:`states`, and v_row is 0.
 _LISTS: list[Field] = [
     ("v", c_void_p),
     ("v_row", c_int64),
@@ -56,11 +64,8 @@ class MergeStateArgs(Structure):
         *_state("b"),
         *_state("out"),
         ("mask", c_void_p),
-        *_ROWS,
-        *_COLUMNS,
-        ("rows_a_thread", c_uint32),  # 1, 2 or 4
+        *_TILES,
         ("aligned", c_uint32),
-        ("reserved", c_uint32),
     ]
 
 
@@ -84,11 +89,11 @@ class MergeStatesArgs(Structure):
         ("s_out_head", c_int64),
         ("indptr", c_void_p),
         ("states", c_int64),
-        *_ROWS,
-        *_COLUMNS,
+        *_TILES,
         ("fixed", c_uint32),
         ("slices", c_uint32),  # parts of a block that share the states of its rows: 1, 2, 4 or 8
         ("aligned", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -102,11 +107,11 @@ class AttentionSumArgs(Structure):
         ("v_out_head", c_int64),
         ("indptr", c_void_p),
         ("states", c_int64),
-        *_ROWS,
-        *_COLUMNS,
+        *_TILES,
         ("fixed", c_uint32),
         ("slices", c_uint32),
         ("aligned", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -124,10 +129,10 @@ def _tokens(name: str) -> list[Field]:
 
 
 class AppendPagedKvCacheArgs(Structure):
-    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes, elements of any type.
+    """Writes the keys and values of new tokens into a paged cache. Strides are in bytes here.
 
     A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
-    request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+    request's pages, or its page is outside the pool. Blocks with y = 0 write keys, those with 1 values.
     """
 
     _fields_ = [
@@ -142,9 +147,8 @@ class AppendPagedKvCacheArgs(Structure):
         ("batch", c_uint32),
         ("pool", c_uint32),  # pages of the cache
         ("page_size", c_uint32),
-        ("page_magic", c_uint32),  # divides by page_size
         ("key_columns", c_uint32),  # units of a token's keys; `unit` bytes each
-        ("key_columns_magic", c_uint32),
+        ("key_columns_magic", c_uint32),  # 1, which makes every quotient 0, for one token a block
         ("key_units", c_uint32),  # units of one head's keys
         ("key_units_magic", c_uint32),
         ("value_columns", c_uint32),
@@ -153,6 +157,7 @@ class AppendPagedKvCacheArgs(Structure):
         ("value_units_magic", c_uint32),
         ("rows_a_block", c_uint32),  # tokens
         ("unit", c_uint32),  # 16, 8, 4, 2 or 1 bytes: what everything is a multiple of
+        ("reserved", c_uint32),
     ]
 
 

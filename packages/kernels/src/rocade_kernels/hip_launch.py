@@ -6,59 +6,153 @@ imports torch or arch_caps.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 THREADS = 256  # of a block, in all kernels here; kThreads of their sources
 PACK_BYTES = 16  # of one access
-MAX_BLOCKS = 2**31 - 1
+_MAX_BLOCKS_X, _MAX_BLOCKS_Y = 2**31 - 1, 65535
+
+_BLOCKS_A_UNIT = 4  # that keep a compute unit or SM busy
+_STATES_A_SLICE = 4  # kBatch of hip/cascade/accumulator.hpp: what a thread loads at a time
+_UNITS_A_BLOCK = 2048  # that a block appends: 8 a thread
 
 Grid = tuple[int, int, int]
 
 
-class Divisors(NamedTuple):
-    """How the packs of a result row are found: see hip/cascade/place.hpp and hip/division.hpp."""
+class Tiles(NamedTuple):
+    """How threads find their place, in the order of the argument structs; see hip/cascade/place.hpp."""
 
-    columns_magic: int
+    rows: int
     columns: int
     packs: int
     packs_magic: int
+    width: int
+    width_magic: int
+    side_rows: int
+    deep_rows: int
+
+    @property
+    def grid(self) -> Grid:
+        """Blocks over rows, then over columns."""
+        return _parts(self.rows, self.side_rows * self.deep_rows), _parts(self.columns, self.width), 1
 
 
-def divisors(rows: int, heads: int, head_dim: int, element_size: int) -> Divisors:
-    """Magic numbers for `rows` rows of `heads` times `head_dim` elements of `element_size` bytes.
+def _tiles(rows: int, heads: int, head_bytes: int, threads: int, deep_rows: int) -> Tiles:
+    """Tiles of `threads` threads over `rows` rows of heads of `head_bytes` bytes.
 
     Raises:
-        ValueError: rows do not divide into packs of 16 bytes, or there are too many of them to be numbered.
+        ValueError: heads do not divide into packs of 16 bytes, or there are too many of them to be numbered.
     """
-    packs, rest = divmod(head_dim * element_size, PACK_BYTES)
+    packs, rest = divmod(head_bytes, PACK_BYTES)
     columns = heads * packs
     if rest or not columns:
-        raise ValueError(
-            f"head_dim is {head_dim}; expected a positive multiple of {PACK_BYTES // element_size}"
-        )
-    if columns >= 2**32 // packs or rows * columns + THREADS >= min(2**64 // columns, MAX_BLOCKS * THREADS):
-        raise ValueError(f"{rows} rows of {heads} heads of {head_dim} are more than a launch can number")
-    return Divisors(_magic(columns, 64), columns, packs, _magic(packs, 32))
+        raise ValueError(f"a head has {head_bytes} bytes; expected a positive multiple of {PACK_BYTES}")
+    width = _width(columns, threads)
+    tiles = Tiles(
+        *(rows, columns, packs, _magic(packs, 32), width, _magic(width, 32)), threads // width, deep_rows
+    )
+    if (columns + width) * packs >= 2**32 or tiles.grid[0] > _MAX_BLOCKS_X or tiles.grid[1] > _MAX_BLOCKS_Y:
+        raise ValueError(f"{rows} rows of {heads} heads of {head_bytes} bytes are more than one launch takes")
+    return tiles
+
+
+@cache
+def _width(columns: int, threads: int) -> int:
+    """The columns of a block that leave the fewest of its threads without work, and the most of these."""
+    fewest = _parts(columns, threads)
+    widths = {_parts(columns, blocks) for blocks in range(fewest, 2 * max(fewest, _parts(columns, 32)) + 1)}
+
+    def busy(width: int) -> tuple[float, int]:
+        return columns * (threads // width) / (_parts(columns, width) * threads), width
+
+    return max((width for width in widths if width >= min(columns, 32)), key=busy)
 
 
 def _magic(divisor: int, bits: int) -> int:
-    return 0 if divisor == 1 else -(-(2**bits) // divisor)
+    return 0 if divisor == 1 else _parts(2**bits, divisor)
 
 
-class PairGeometry(NamedTuple):
-    """Launch of merge_state."""
+def alignment(*values: int) -> int:
+    """The greatest power of two, 16 at most, that addresses and strides in bytes are all multiples of."""
+    mixed = PACK_BYTES
+    for value in values:
+        mixed |= value
+    return mixed & -mixed
+
+
+def merge_state(
+    rows: int, heads: int, head_bytes: int, *, units: int, masked: bool, deep_rows: int = 0
+) -> Tiles:
+    """Tiles of merge_state over `rows` rows; a thread merges two rows when there are enough.
+
+    With a mask it is one: rows of a thread follow each other then.
+    """
+    if not deep_rows:
+        enough = rows * heads * head_bytes >= 2 * units * _BLOCKS_A_UNIT * THREADS * PACK_BYTES
+        deep_rows = 2 if enough and not masked else 1
+    return _tiles(rows, heads, head_bytes, THREADS, deep_rows)
+
+
+class Lists(NamedTuple):
+    """Launch of merge_states and attention_sum."""
+
+    tiles: Tiles
+    slices: int
+
+
+def lists(
+    rows: int, heads: int, head_bytes: int, length: int, *, units: int, wave: int, slices: int = 0
+) -> Lists:
+    """Geometry of merge_states and attention_sum: `rows` lists of about `length` states.
+
+    Few rows have their lists cut into slices, so that the device is full. The number of slices changes the
+    order of sums: who needs the same bits for any number of rows gives `slices`.
+    """
+    if not slices:
+        slices = 1
+        threads, full = rows * heads * head_bytes // PACK_BYTES, units * THREADS * _BLOCKS_A_UNIT
+        while slices * wave < THREADS and slices * _STATES_A_SLICE < length and threads * slices < full:
+            slices *= 2
+    return Lists(_tiles(rows, heads, head_bytes, THREADS // slices, 1), slices)
+
+
+class AppendGeometry(NamedTuple):
+    """Launch of append_paged_kv_cache."""
 
     grid: Grid
-    block: int
-    rows_a_thread: int
+    rows_a_block: int
 
 
-def merge_state(rows: int, columns: int, *, units: int, masked: bool) -> PairGeometry:
-    """Geometry of merge_state over `rows` rows of `columns` packs; two rows a thread when there are enough.
+def append_paged_kv_cache(rows: int, columns: int, *, units: int) -> AppendGeometry:
+    """Geometry of appending `rows` tokens of `columns` copy units: the wider one of keys and values."""
+    rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, 2 * rows // (units * _BLOCKS_A_UNIT)))
+    return AppendGeometry((_parts(rows, rows_a_block), 2, 1), rows_a_block)
 
-    With a mask it is one row a thread: rows of a thread follow each other then.
+
+class UnitDivisors(NamedTuple):
+    """How the copy units of a token are found by append_paged_kv_cache."""
+
+    columns: int
+    columns_magic: int
+    units: int
+    units_magic: int
+
+
+def unit_divisors(heads: int, head_bytes: int, unit: int, rows_a_block: int) -> UnitDivisors:
+    """Magic numbers for `heads` heads of `head_bytes` bytes in units of `unit` bytes.
+
+    Raises:
+        ValueError: a token has more units than can be numbered.
     """
-    enough = rows * columns >= 2 * units * THREADS * 4
-    rows_a_thread = 2 if enough and not masked else 1
-    groups = -(-rows // rows_a_thread)
-    return PairGeometry((-(-groups * columns // THREADS), 1, 1), THREADS, rows_a_thread)
+    units = head_bytes // unit
+    columns = heads * units
+    if columns * units >= 2**32 or (rows_a_block > 1 and rows_a_block * columns * columns >= 2**32):
+        raise ValueError(
+            f"{heads} heads of {head_bytes} bytes in units of {unit} are more than can be numbered"
+        )
+    return UnitDivisors(columns, _magic(columns, 32) if rows_a_block > 1 else 1, units, _magic(units, 32))
+
+
+def _parts(count: int, size: int) -> int:
+    return -(-count // size)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rocade import _refused
 from rocade import flashinfer as flashinfer
+from rocade._emulate import emulate
+from rocade._emulation import Emulation
 from rocade._errors import ArchCapabilityError, NotPlannedError, RefusedError
 from rocade._explain import Explanation, explain
 from rocade._version import __version__
@@ -48,12 +50,14 @@ __all__ = [
     "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
     "CascadeLevels",
+    "Emulation",
     "Explanation",
     "MultiLevelCascadeAttentionWrapper",
     "NotPlannedError",
     "RefusedError",
     "__version__",
     "append_paged_kv_cache",
+    "emulate",
     "explain",
     "fast_decode_plan",
     "find_shared_prefixes",

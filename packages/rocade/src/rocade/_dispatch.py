@@ -15,6 +15,7 @@ import arch_caps
 from arch_caps import ArchCapabilityError, Reason, Request
 from rocade import _device
 from rocade._errors import invalid
+from rocade._place import Place
 from rocade.backends import REGISTRY
 from rocade.backends._base import Backend
 
@@ -50,14 +51,15 @@ def canonical(backend: str) -> str:
     raise invalid("backend", repr(backend), expected)
 
 
-def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool = True) -> tuple[Verdict, ...]:
+def verdicts(request: Request, place: Place | str, backend: str = AUTO) -> tuple[Verdict, ...]:
     """What each backend that `backend` stands for says, in order of preference.
 
-    `here=False` asks about another machine's target, so neither about presence in this process nor with its
-    toolchain.
+    A `place` is a device of this process. The name of a target asks about another machine's, so neither about
+    presence in this process nor with its toolchain.
     """
-    if here:
-        return tuple(Verdict(n, _reasons(request, target, n)) for n in _candidates(target, backend))
+    if isinstance(place, Place):
+        return tuple(Verdict(n, _reasons(request, place, n)) for n in _candidates(place.target, backend))
+    target = place
     return tuple(
         Verdict(n, tuple(arch_caps.reasons(request, backend=n, target=target)))
         for n in _candidates(target, backend)
@@ -66,13 +68,13 @@ def verdicts(request: Request, target: str, backend: str = AUTO, *, here: bool =
 
 def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
     """The backend that serves `request` on `device`; if none does, ArchCapabilityError lists every reason."""
-    target = _device.target(device)
+    place = _device.place(device)
     passed: list[Verdict] = []
-    for name in _candidates(target, canonical(backend)):
-        reasons = _reasons(request, target, name)
+    for name in _candidates(place.target, canonical(backend)):
+        reasons = _reasons(request, place, name)
         if not reasons:
-            _log_once(request, target, name, passed)
-            return _found[name]
+            _log_once(request, place, name, passed)
+            return _found[name, place]
         passed.append(Verdict(name, reasons))
     raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
 
@@ -82,18 +84,21 @@ def _candidates(target: str, backend: str) -> tuple[str, ...]:
     return arch_caps.preference(target) if backend == AUTO else (backend,)
 
 
-def _reasons(request: Request, target: str, name: str) -> tuple[Reason, ...]:
-    """Not cached: the settings that the table reads may change, and asking takes three microseconds."""
-    found = arch_caps.reasons(request, backend=name, target=target, toolchain=_device.toolchain())
-    return (*found, *absent(name))
+def _reasons(request: Request, place: Place, name: str) -> tuple[Reason, ...]:
+    """Not cached: the settings that the table reads may change, and asking takes three microseconds.
+
+    What the table refuses is not looked for in this process, which may take a compiler half a second.
+    """
+    found = arch_caps.reasons(request, backend=name, target=place.target, toolchain=_device.toolchain())
+    return tuple(found) if found else absent(name, place)
 
 
-_found: dict[str, Backend] = {}  # backends that are present; what is present stays so
+_found: dict[tuple[str, Place], Backend] = {}  # backends that are present; what is present stays so
 
 
-def absent(name: str) -> tuple[Reason, ...]:
-    """Why this process cannot run a backend, whatever the request; empty means it can."""
-    if name in _found:
+def absent(name: str, place: Place) -> tuple[Reason, ...]:
+    """Why this process cannot run a backend at a place, whatever the request; empty means it can."""
+    if (name, place) in _found:
         return ()
     if name not in REGISTRY:
         return (Reason(ABSENT, f"this version of rocade has no backend {name!r}"),)
@@ -101,29 +106,33 @@ def absent(name: str) -> tuple[Reason, ...]:
         backend = REGISTRY[name]
     except ImportError as error:
         return (Reason(ABSENT, f"backend {name!r} cannot be imported: {error}"),)
-    why = tuple(backend.absent())
+    why = tuple(backend.absent(place))
     if not why:
-        _found[name] = backend
+        _found[name, place] = backend
     return why
 
 
 _logged: set[tuple[object, ...]] = set()
 
 
-def _log_once(request: Request, target: str, chosen: str, passed: list[Verdict]) -> None:
-    """One line per (op, target, choice, reasons); a warning when a better backend is missing here."""
+def _log_once(request: Request, place: Place, chosen: str, passed: list[Verdict]) -> None:
+    """One line per (op, place, choice, reasons).
+
+    It is a warning when a better backend would serve and is not here: that is for the user to mend.
+    """
     codes = tuple((v.backend, r.code) for v in passed for r in v.reasons) if passed else ()
-    key = (request.op, target, chosen, codes)
+    key = (request.op, place, chosen, codes)
     if key in _logged:
         return
     _logged.add(key)
-    missing = any(code == ABSENT for _, code in codes)
+    missing = any(all(r.code == ABSENT for r in v.reasons) for v in passed)
     why = "; ".join(f"{v.backend}: {', '.join(r.text for r in v.reasons)}" for v in passed)
     log.log(
         logging.WARNING if missing else logging.INFO,
-        "%s on %s runs on backend %r (%s)",
+        "%s on %s%s runs on backend %r (%s)",
         request.op.value,
-        target,
+        place.target,
+        ", emulated," if place.emulated else "",
         chosen,
         f"passed over {why}" if why else "as asked, or the table's first choice",
     )

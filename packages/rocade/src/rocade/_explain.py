@@ -66,12 +66,14 @@ def explain(
     """
     if isinstance(call, BatchWrapper):
         request, asked = call._current().request, call._asked_backend
-        here = _device.target(call.device)
+        here = _device.place(call.device)
     else:
         request, asked = _described(call, facts), _dispatch.canonical(backend)
-        here = _device.target(torch.device(device))
-    name = here if target is None else arch_caps.target_of(target)
-    return Explanation(request, name, _dispatch.verdicts(request, name, asked, here=target is None))
+        here = _device.place(torch.device(device))
+    if target is not None:
+        name = arch_caps.target_of(target)
+        return Explanation(request, name, _dispatch.verdicts(request, name, asked))
+    return Explanation(request, here.target, _dispatch.verdicts(request, here, asked))
 
 
 def _described(call: object, facts: dict[str, Any]) -> Request:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from arch_caps import ROWS, Status, preference, target_of
+from rocade._device import place
 from rocade._dispatch import absent
 from rocade.backends import REGISTRY
 
@@ -40,7 +41,7 @@ def _devices() -> Iterator[str]:
 
 def _backends() -> Iterator[str]:
     for name in REGISTRY:
-        reasons = absent(name)
+        reasons = absent(name, place(torch.device("cpu")))
         yield f"{name:16} " + ("present" if not reasons else "absent: " + "; ".join(map(str, reasons)))
 
 

@@ -165,6 +165,8 @@ int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error
   Entry entry{static_cast<u32>(index), c->kernarg,         c->dispatch_packet,
               c->user_sgprs,           c->kernarg_preload, c->workgroup_ids,
               c->workitem_ids,         c->lds_bytes,       c->scratch_bytes};
+  l->memory.mark_arguments(c->kernarg);
+  l->memory.mark_arguments(c->dispatch_packet);
   find_beyond(l->launch, {c->vgprs, c->accum_offset, c->sgprs});
   if (run_grid(l->launch, entry))
     return 0;

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define EMU_ABI_VERSION 2
+#define EMU_ABI_VERSION 3
 
 enum { EMU_GFX942 = 0, EMU_GFX950 = 1 };
 
@@ -105,7 +105,7 @@ typedef struct emu_counters {
   uint64_t by_unit[10]; /* salu smem valu trans mfma lds vmem branch message other */
   uint64_t mfma_cycles, valu_cycles, trans_cycles, salu_cycles;
   uint64_t lds_cycles, lds_ideal_cycles;
-  uint64_t bytes_read, bytes_written;
+  uint64_t bytes_read, bytes_written, bytes_arguments;
   uint64_t cache_lines, cache_lines_ideal;
   uint64_t waves, groups;
 } emu_counters;

@@ -2,6 +2,7 @@
 #include "counters.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "group.hpp"
 #include "launch.hpp"
@@ -10,13 +11,34 @@ namespace emu {
 namespace {
 
 constexpr u32 kBankBytes = 4, kMaxBanks = 64;
-constexpr u64 kLineBytes = 64;
+constexpr u64 kLineBytes = 128;
+
+// Which lanes are served together, as measured on MI300X and MI350X (docs/pages/emulator.md): in lane order,
+// but for reads of 12 and 16 bytes.
+constexpr u64 kWhole[] = {~u64{0}};
+constexpr u64 kHalves[] = {0xffffffff, 0xffffffff00000000};
+constexpr u64 kQuarters[] = {0xffff, 0xffff0000, 0xffff00000000, 0xffff000000000000};
+constexpr u64 kEighths[] = {0xff,         0xff00,         0xff0000,         0xff000000,
+                            0xff00000000, 0xff0000000000, 0xff000000000000, 0xff00000000000000};
+constexpr u64 kMixedQuarters[] = {0x0ff0f00f, 0x0ff0f00f00000000, 0xf00f0ff0, 0xf00f0ff000000000};
+constexpr u64 kMixedEighths[] = {0x00f0000f, 0x00f0000f00000000, 0x000f00f0, 0x000f00f000000000,
+                                 0xf0000f00, 0xf0000f0000000000, 0x0f00f000, 0x0f00f00000000000};
 
 struct LdsModel {
   u32 banks;
-  u32 wide_bytes; // bytes a clock for 16-byte accesses
+  std::span<const u64> phases;
 };
-LdsModel model_of(Target t) { return t == Target::Gfx950 ? LdsModel{64, 256} : LdsModel{32, 128}; }
+// gfx950 has twice the banks for reads, but those of 12 bytes.
+LdsModel model_of(Target t, u32 bytes, LdsUse use) {
+  bool reads = use == LdsUse::Read;
+  if (reads && t == Target::Gfx950 && bytes != 12)
+    return bytes <= 4   ? LdsModel{64, kWhole}
+           : bytes == 8 ? LdsModel{64, kHalves}
+                        : LdsModel{64, kMixedQuarters};
+  if (bytes > 8)
+    return {32, reads ? std::span<const u64>(kMixedEighths) : kEighths};
+  return bytes <= 4 ? LdsModel{32, kHalves} : LdsModel{32, kQuarters};
+}
 
 // How addresses fall on the banks: in slots of 2^shift bytes, which repeat with the banks.
 struct Slots {
@@ -35,8 +57,8 @@ Slots slots_of(const u32* addresses, u64 lanes, u32 bytes, u32 banks) {
   return {std::countr_zero(kBankBytes), banks - 1, std::max(1u, bytes / kBankBytes)};
 }
 
-// Lanes are served in groups that together move one clock's worth of bytes. In a group, the bank with the
-// most distinct dwords sets the clocks; equal dwords are broadcast.
+// Among lanes that are served together, the bank with the most distinct dwords sets the clocks; equal dwords
+// are broadcast.
 u32 conflict_clocks(const u32* addresses, u64 lanes, const Slots& s) {
   u32 seen[kMaxBanks][kLanes]; // what was asked of each slot; a group has at most 64 dwords
   u8 load[kMaxBanks] = {};
@@ -68,17 +90,12 @@ u32 group_clocks(const u32* addresses, u64 lanes, const Slots& s) {
 
 } // namespace
 
-void count_lds(Wave& w, const u32* addresses, u64 lanes, u32 bytes) {
+void count_lds(Wave& w, const u32* addresses, u64 lanes, u32 bytes, LdsUse use) {
   Group& g = *w.group;
-  LdsModel m = model_of(w.program->target);
-  u32 per_clock = bytes == 16 ? m.wide_bytes : 128;
-  int lanes_a_clock = static_cast<int>(std::max(1u, per_clock / std::max(bytes, kBankBytes)));
-  lanes_a_clock = std::min(lanes_a_clock, kLanes);
-  u32 banks = bytes == 16 ? m.banks : 32;
-  const Slots slots = slots_of(addresses, lanes, bytes, banks);
-  u64 group = lanes_a_clock == kLanes ? ~u64{0} : (u64{1} << lanes_a_clock) - 1;
-  for (int l = 0; l < kLanes; l += lanes_a_clock) {
-    u32 clocks = group_clocks(addresses, lanes & group << l, slots);
+  const LdsModel m = model_of(w.program->target, bytes, use);
+  const Slots slots = slots_of(addresses, lanes, bytes, m.banks);
+  for (u64 phase : m.phases) {
+    u32 clocks = group_clocks(addresses, lanes & phase, slots);
     g.lds_cycles += clocks;
     g.lds_ideal_cycles += clocks ? 1 : 0;
   }
@@ -109,8 +126,9 @@ u64 distinct_lines(const u64* addresses, u64 lanes, u32 bytes) {
 void count_global(Wave& w, const u64* addresses, u64 lanes, u32 bytes, bool write) {
   Group& g = *w.group;
   u64 moved = u64{bytes} * static_cast<u64>(std::popcount(lanes));
-  g.cache_lines += distinct_lines(addresses, lanes, bytes);
-  g.cache_lines_ideal += (moved + kLineBytes - 1) / kLineBytes;
+  u64 lines = distinct_lines(addresses, lanes, bytes);
+  g.cache_lines += lines;
+  g.cache_lines_ideal += std::min(lines, (moved + kLineBytes - 1) / kLineBytes); // lanes may share bytes
   (write ? g.bytes_written : g.bytes_read) += moved;
 }
 
@@ -137,6 +155,7 @@ void Counters::add(const Counters& o) {
   lds_ideal_cycles += o.lds_ideal_cycles;
   bytes_read += o.bytes_read;
   bytes_written += o.bytes_written;
+  bytes_arguments += o.bytes_arguments;
   cache_lines += o.cache_lines;
   cache_lines_ideal += o.cache_lines_ideal;
   waves += o.waves;

@@ -31,7 +31,7 @@ struct Group {
   u32 live = 0;
   std::vector<StagedLds> staged[16]; // by wave number; ring indexed by InFlight::lds_slot
   struct Launch* launch = nullptr;
-  u64 bytes_read = 0, bytes_written = 0;
+  u64 bytes_read = 0, bytes_written = 0, bytes_arguments = 0;
   u64 lds_cycles = 0, lds_ideal_cycles = 0, cache_lines = 0, cache_lines_ideal = 0;
 };
 

@@ -108,7 +108,7 @@ struct OpInfo {
   Exec exec;
   Type dst, dst2;
   Type src[4];
-  u8 cycles = 0; // Mfma: clocks a wave occupies the matrix unit
+  u8 cycles = 0, cycles_gfx950 = 0; // Mfma: clocks a wave occupies the matrix unit
 };
 
 // Its part in the rules of checks/hazards.inc: a bit for each rule that it begins, or that it may break.
@@ -133,8 +133,12 @@ struct Inst {
   u8 num_uses = 0;
   Touched touched; // the same as sets, for the checks
   Form form = Form::Plain;
-  u8 op_sel = 0;  // VOP3, as encoded: a bit per source, bit 3 the destination
-  u8 size = 0;    // bytes, 4 to 12
+  u8 op_sel = 0; // VOP3, as encoded: a bit per source, bit 3 the destination
+  u8 size = 0;   // bytes, 4 to 12
+  u8 cycles = 0; // of the matrix unit
+  // Results whose low dword does not depend on the high dwords of 64-bit sources, which compilers leave
+  // undefined where they use that part alone: the checks follow it into the high dword.
+  bool upward = false;
   u32 pc = 0;     // byte offset in the program's text
   i32 next = -1;  // index of the instruction behind it; -1 where none was decoded
   i64 offset = 0; // memory offset, or branch target as a byte offset in the text

@@ -100,18 +100,18 @@ void step(Wave& w, Launch& launch, u64* executed) {
   w.pc = static_cast<u32>(i.next);
 }
 
-void count_issue(Counters& c, const Inst& i, u64 times) {
+void count_issue(Counters& c, Target target, const Inst& i, u64 times) {
   c.instructions += times;
   c.by_unit[static_cast<int>(i.info->unit)] += times;
   switch (i.info->unit) {
   case Unit::Mfma:
-    c.mfma_cycles += i.info->cycles * times;
+    c.mfma_cycles += i.cycles * times;
     break;
   case Unit::Valu:
     c.valu_cycles += kValuCycles * times;
     break;
   case Unit::Trans:
-    c.trans_cycles += kTransCycles * times;
+    c.trans_cycles += trans_cycles(target) * times;
     break;
   case Unit::Salu:
     c.salu_cycles += kSaluCycles * times;

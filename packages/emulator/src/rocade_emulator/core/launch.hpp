@@ -57,6 +57,7 @@ struct Counters {
   u64 mfma_cycles = 0, valu_cycles = 0, trans_cycles = 0, salu_cycles = 0;
   u64 lds_cycles = 0, lds_ideal_cycles = 0;
   u64 bytes_read = 0, bytes_written = 0;
+  u64 bytes_arguments = 0; // scalar loads of the argument block and the dispatch packet
   u64 cache_lines = 0, cache_lines_ideal = 0;
   u64 waves = 0, groups = 0;
   void add(const Counters& o);

@@ -67,6 +67,11 @@ void Memory::add(Range range) {
   ranges_.insert(at, std::move(range));
 }
 
+void Memory::mark_arguments(u64 begin) {
+  for (Range& r : ranges_)
+    r.arguments |= r.begin == begin;
+}
+
 const Range* Memory::around(u64 address, u32 bytes, u32 hint) const {
   if (hint < ranges_.size() && ranges_[hint].spans(address, bytes))
     return &ranges_[hint];

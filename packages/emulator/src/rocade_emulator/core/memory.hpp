@@ -17,7 +17,8 @@ struct Range {
   u64 begin = 0, end = 0; // host addresses of the outermost bytes
   u64 origin = 0;         // host address of its allocation
   u64 shift = 0;          // from a host address to a placed one; set by Memory::add
-  bool readable = true, writable = true;
+  bool writable = true;
+  bool arguments = false; // of the launch: read through the scalar cache by every wave
   // View: element size and up to 8 dimensions by falling stride, in bytes; empty means every byte counts.
   u32 element = 0;
   std::vector<u64> sizes, strides;
@@ -35,6 +36,8 @@ struct Range {
 class Memory {
 public:
   void add(Range range);
+  // The range that begins here holds arguments.
+  void mark_arguments(u64 begin);
   // The range that holds [address, address + bytes), or nullptr. `hint` remembers the last hit of the caller.
   Range* find(u64 address, u32 bytes, u32& hint);
   // The range that was hit last, or nullptr.

@@ -9,8 +9,10 @@
 
 namespace emu {
 
-// Issue clocks of one wave instruction on a 16-lane SIMD; transcendental units are a quarter as wide.
-inline constexpr u64 kValuCycles = 4, kTransCycles = 16, kSaluCycles = 4;
+// Issue clocks of one wave instruction on a 16-lane SIMD. Transcendental units are a quarter as wide on
+// gfx942, half as wide on gfx950 (AMD CDNA 4 white paper: twice the rate).
+inline constexpr u64 kValuCycles = 4, kSaluCycles = 4;
+inline constexpr u64 trans_cycles(Target t) { return t == Target::Gfx950 ? 8 : 16; }
 
 // How a wave starts, from the kernel's descriptor.
 struct Entry {
@@ -24,7 +26,7 @@ struct Entry {
 
 // `executed` counts by instruction index; count_issue turns it into counters.
 void step(Wave& w, Launch& launch, u64* executed);
-void count_issue(Counters& c, const Inst& i, u64 times);
+void count_issue(Counters& c, Target target, const Inst& i, u64 times);
 
 std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number);
 

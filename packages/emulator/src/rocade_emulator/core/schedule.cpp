@@ -112,7 +112,7 @@ public:
     for (const auto& g : resident_.groups)
       collect(*g);
     for (std::size_t k = 0; k < executed_.size(); ++k)
-      count_issue(counters_, launch_.program->insts[k], executed_[k]);
+      count_issue(counters_, launch_.program->target, launch_.program->insts[k], executed_[k]);
     std::lock_guard hold(launch_.lock);
     launch_.counters.add(counters_);
   }
@@ -198,6 +198,7 @@ private:
   void collect(const Group& g) {
     counters_.bytes_read += g.bytes_read;
     counters_.bytes_written += g.bytes_written;
+    counters_.bytes_arguments += g.bytes_arguments;
     counters_.lds_cycles += g.lds_cycles;
     counters_.lds_ideal_cycles += g.lds_ideal_cycles;
     counters_.cache_lines += g.cache_lines;

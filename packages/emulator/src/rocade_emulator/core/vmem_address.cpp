@@ -173,7 +173,7 @@ void count_memory(Wave& w, const Addresses& a, u32 bytes, bool plain, bool write
   }
   count_global(w, placed, global, bytes, write);
   count_scratch(w, offsets, scratch, bytes, write);
-  count_lds(w, offsets, shared, bytes);
+  count_lds(w, offsets, shared, bytes, write ? LdsUse::Write : LdsUse::Read);
 }
 
 void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_signed) {

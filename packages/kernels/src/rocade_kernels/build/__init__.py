@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rocade_kernels._cache import BuildError
+from rocade_kernels._cache import BuildError, CompilerMissingError
 from rocade_kernels._instances import INSTANCES
 from rocade_kernels.build._code_object import ImageError
 from rocade_kernels.build._compile import compile_instance, toolchain_for
+from rocade_kernels.build._many import build_all, write_shipped
 from rocade_kernels.build._packed import Code
 from rocade_kernels.build._resources import Resources
 from rocade_kernels.build._store import Store
@@ -16,14 +17,17 @@ __all__ = [
     "INSTANCES",
     "BuildError",
     "Code",
+    "CompilerMissingError",
     "ImageError",
     "Instance",
     "Resources",
     "Store",
     "Toolchain",
+    "build_all",
     "code",
     "compile_instance",
     "toolchain_for",
+    "write_shipped",
 ]
 
 

@@ -24,7 +24,8 @@ COMMON_FLAGS = (
     "-fno-ident",
     "-ffp-contract=fast",
 )
-HIP_FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib")
+# The compilation unit id would be a hash of paths, and builds would differ from folder to folder.
+HIP_FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-fuse-cuid=none")
 # Version 5 is what every ROCm 6 and 7 loads.
 AMD_FLAGS = ("-mcode-object-version=5",)
 # PTX 8.0 is what every driver since CUDA 12.0 takes; clang's own default is newer than many drivers.

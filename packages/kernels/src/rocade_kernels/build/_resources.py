@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from rocade_kernels.build._code_object import ImageError, kernel_notes
+from rocade_kernels.devices import Device
 from rocade_kernels.instances import Instance
 
 
@@ -21,6 +22,21 @@ class Resources:
     agprs: int | None = None
     sgprs: int | None = None
     spills: int | None = None  # registers, vector and scalar
+
+
+def waves_per_simd(used: Resources, device: Device) -> int | None:
+    """How many waves a SIMD holds, by registers and static local memory; None where registers are not known.
+
+    Local memory counts for workgroups of the largest size that the kernel allows.
+    """
+    if used.vgprs is None:
+        return None
+    blocks = max(1, -(-used.vgprs // device.vector_granule))
+    limits = [device.waves_per_simd, device.vector_registers // (blocks * device.vector_granule)]
+    if used.lds_bytes and used.max_block:
+        groups = device.lds_bytes // used.lds_bytes
+        limits.append(groups * -(-used.max_block // device.wave_size) // device.simds)
+    return min(limits)
 
 
 def check(image: bytes, instance: Instance) -> Resources:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocade_kernels import _cache, _settings
-from rocade_kernels._cache import LOG, BuildError
+from rocade_kernels._cache import LOG, BuildError, CompilerMissingError
 from rocade_kernels.build._code_object import ImageError
 from rocade_kernels.build._compile import TREE, compile_instance, flags, toolchain_for
 from rocade_kernels.build._packed import SUFFIX, Code, pack, unpack
@@ -58,17 +58,17 @@ class Store:
         entry = listed.get(instance.name)
         if entry is None:
             tried.append("the installed wheel does not hold it")
-        elif entry["key"] != self.key(instance):
+        elif entry[0] != self.key(instance):
             tried.append("what the installed wheel holds was built from other sources")
         else:
-            return _read(self.shipped / (instance.name + SUFFIX), instance, tried, entry["sha256"])
+            return _read(self.shipped / (instance.name + SUFFIX), instance, tried, entry[1])
         return None
 
     def _own(self, instance: Instance, tried: list[str], *, log: bool) -> Code:
         key = self.key(instance)[:16]
         try:
             compiler: Toolchain | None = toolchain_for(instance)
-        except BuildError as error:
+        except CompilerMissingError as error:
             compiler = None
             tried.append(str(error))
         suffix = hashlib.sha256(compiler.identity.encode()).hexdigest()[:8] if compiler else "*"
@@ -78,7 +78,7 @@ class Store:
         if found is not None:
             return found
         if compiler is None:
-            raise BuildError(explain(instance, tried))
+            raise CompilerMissingError(explain(instance, tried))
         with _lock(folder, instance):
             found = _cached(folder, wanted, instance, tried)  # another process may have built it by now
             return found or self._build(instance, compiler, folder and folder / wanted, log=log)
@@ -112,16 +112,16 @@ def explain(instance: Instance, tried: list[str]) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _manifest(path: Path) -> dict[str, dict[str, str]]:
+def _manifest(path: Path) -> dict[str, tuple[str, str]]:
     """What a wheel holds: name of the instance -> key and SHA-256. Empty when there is no such file."""
     try:
-        objects: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["objects"]
+        objects = json.loads(path.read_text(encoding="utf-8"))["objects"]
+        return {name: (str(entry["key"]), str(entry["sha256"])) for name, entry in objects.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         LOG.warning("%s cannot be read (%s): install the wheel again", path, error)
         return {}
-    return objects
 
 
 def _read(path: Path, instance: Instance, tried: list[str], expected: str | None = None) -> Code | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocade_kernels import _cache, _settings
-from rocade_kernels._cache import BuildError
+from rocade_kernels._cache import BuildError, CompilerMissingError
 
 OLDEST_CLANG = 20
 NEWEST_CLANG = 40  # names with a number that are looked for: clang-20, clang-21, ...
@@ -48,7 +48,7 @@ def toolchain(architecture: str) -> Toolchain:
     """The first compiler that can build for `architecture` (`AMD` or `NVIDIA`).
 
     Raises:
-        BuildError: there is none; the text has a line for every one that was looked at.
+        CompilerMissingError: there is none; the text has a line for every one that was looked at.
     """
     refused = []
     for found in _found(_settings.HIPCC.read(), _settings.search_path()):
@@ -58,7 +58,7 @@ def toolchain(architecture: str) -> Toolchain:
             refused.append(f"{found}: does not compile for {architecture}")
         else:
             return found
-    raise BuildError("\n".join(refused) or "no compiler was found")
+    raise CompilerMissingError("\n".join(refused) or "no compiler was found")
 
 
 @functools.lru_cache(maxsize=8)

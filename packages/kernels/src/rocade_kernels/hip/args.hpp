@@ -27,14 +27,15 @@ struct MergeStateArgs {
   i64 s_out_row;
   i64 s_out_head;
   void* mask;
-  u64 columns_magic;
   i64 rows;
   u32 columns;
   u32 packs;
   u32 packs_magic;
-  u32 rows_a_thread;
+  u32 width;
+  u32 width_magic;
+  u32 side_rows;
+  u32 deep_rows;
   u32 aligned;
-  u32 reserved;
 };
 static_assert(sizeof(MergeStateArgs) == 192);
 static_assert(__builtin_offsetof(MergeStateArgs, v_a) == 0);
@@ -56,14 +57,15 @@ static_assert(__builtin_offsetof(MergeStateArgs, s_out) == 120);
 static_assert(__builtin_offsetof(MergeStateArgs, s_out_row) == 128);
 static_assert(__builtin_offsetof(MergeStateArgs, s_out_head) == 136);
 static_assert(__builtin_offsetof(MergeStateArgs, mask) == 144);
-static_assert(__builtin_offsetof(MergeStateArgs, columns_magic) == 152);
-static_assert(__builtin_offsetof(MergeStateArgs, rows) == 160);
-static_assert(__builtin_offsetof(MergeStateArgs, columns) == 168);
-static_assert(__builtin_offsetof(MergeStateArgs, packs) == 172);
-static_assert(__builtin_offsetof(MergeStateArgs, packs_magic) == 176);
-static_assert(__builtin_offsetof(MergeStateArgs, rows_a_thread) == 180);
-static_assert(__builtin_offsetof(MergeStateArgs, aligned) == 184);
-static_assert(__builtin_offsetof(MergeStateArgs, reserved) == 188);
+static_assert(__builtin_offsetof(MergeStateArgs, rows) == 152);
+static_assert(__builtin_offsetof(MergeStateArgs, columns) == 160);
+static_assert(__builtin_offsetof(MergeStateArgs, packs) == 164);
+static_assert(__builtin_offsetof(MergeStateArgs, packs_magic) == 168);
+static_assert(__builtin_offsetof(MergeStateArgs, width) == 172);
+static_assert(__builtin_offsetof(MergeStateArgs, width_magic) == 176);
+static_assert(__builtin_offsetof(MergeStateArgs, side_rows) == 180);
+static_assert(__builtin_offsetof(MergeStateArgs, deep_rows) == 184);
+static_assert(__builtin_offsetof(MergeStateArgs, aligned) == 188);
 
 /// Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
 ///
@@ -85,16 +87,20 @@ struct MergeStatesArgs {
   i64 s_out_head;
   void* indptr;
   i64 states;
-  u64 columns_magic;
   i64 rows;
   u32 columns;
   u32 packs;
   u32 packs_magic;
+  u32 width;
+  u32 width_magic;
+  u32 side_rows;
+  u32 deep_rows;
   u32 fixed;
   u32 slices;
   u32 aligned;
+  u32 reserved;
 };
-static_assert(sizeof(MergeStatesArgs) == 168);
+static_assert(sizeof(MergeStatesArgs) == 184);
 static_assert(__builtin_offsetof(MergeStatesArgs, v) == 0);
 static_assert(__builtin_offsetof(MergeStatesArgs, v_row) == 8);
 static_assert(__builtin_offsetof(MergeStatesArgs, v_state) == 16);
@@ -111,14 +117,18 @@ static_assert(__builtin_offsetof(MergeStatesArgs, s_out_row) == 96);
 static_assert(__builtin_offsetof(MergeStatesArgs, s_out_head) == 104);
 static_assert(__builtin_offsetof(MergeStatesArgs, indptr) == 112);
 static_assert(__builtin_offsetof(MergeStatesArgs, states) == 120);
-static_assert(__builtin_offsetof(MergeStatesArgs, columns_magic) == 128);
-static_assert(__builtin_offsetof(MergeStatesArgs, rows) == 136);
-static_assert(__builtin_offsetof(MergeStatesArgs, columns) == 144);
-static_assert(__builtin_offsetof(MergeStatesArgs, packs) == 148);
-static_assert(__builtin_offsetof(MergeStatesArgs, packs_magic) == 152);
-static_assert(__builtin_offsetof(MergeStatesArgs, fixed) == 156);
-static_assert(__builtin_offsetof(MergeStatesArgs, slices) == 160);
-static_assert(__builtin_offsetof(MergeStatesArgs, aligned) == 164);
+static_assert(__builtin_offsetof(MergeStatesArgs, rows) == 128);
+static_assert(__builtin_offsetof(MergeStatesArgs, columns) == 136);
+static_assert(__builtin_offsetof(MergeStatesArgs, packs) == 140);
+static_assert(__builtin_offsetof(MergeStatesArgs, packs_magic) == 144);
+static_assert(__builtin_offsetof(MergeStatesArgs, width) == 148);
+static_assert(__builtin_offsetof(MergeStatesArgs, width_magic) == 152);
+static_assert(__builtin_offsetof(MergeStatesArgs, side_rows) == 156);
+static_assert(__builtin_offsetof(MergeStatesArgs, deep_rows) == 160);
+static_assert(__builtin_offsetof(MergeStatesArgs, fixed) == 164);
+static_assert(__builtin_offsetof(MergeStatesArgs, slices) == 168);
+static_assert(__builtin_offsetof(MergeStatesArgs, aligned) == 172);
+static_assert(__builtin_offsetof(MergeStatesArgs, reserved) == 176);
 
 /// Adds up the values of each row, a fixed or a variable number of them, without weights.
 struct AttentionSumArgs {
@@ -131,16 +141,20 @@ struct AttentionSumArgs {
   i64 v_out_head;
   void* indptr;
   i64 states;
-  u64 columns_magic;
   i64 rows;
   u32 columns;
   u32 packs;
   u32 packs_magic;
+  u32 width;
+  u32 width_magic;
+  u32 side_rows;
+  u32 deep_rows;
   u32 fixed;
   u32 slices;
   u32 aligned;
+  u32 reserved;
 };
-static_assert(sizeof(AttentionSumArgs) == 112);
+static_assert(sizeof(AttentionSumArgs) == 128);
 static_assert(__builtin_offsetof(AttentionSumArgs, v) == 0);
 static_assert(__builtin_offsetof(AttentionSumArgs, v_row) == 8);
 static_assert(__builtin_offsetof(AttentionSumArgs, v_state) == 16);
@@ -150,19 +164,23 @@ static_assert(__builtin_offsetof(AttentionSumArgs, v_out_row) == 40);
 static_assert(__builtin_offsetof(AttentionSumArgs, v_out_head) == 48);
 static_assert(__builtin_offsetof(AttentionSumArgs, indptr) == 56);
 static_assert(__builtin_offsetof(AttentionSumArgs, states) == 64);
-static_assert(__builtin_offsetof(AttentionSumArgs, columns_magic) == 72);
-static_assert(__builtin_offsetof(AttentionSumArgs, rows) == 80);
-static_assert(__builtin_offsetof(AttentionSumArgs, columns) == 88);
-static_assert(__builtin_offsetof(AttentionSumArgs, packs) == 92);
-static_assert(__builtin_offsetof(AttentionSumArgs, packs_magic) == 96);
-static_assert(__builtin_offsetof(AttentionSumArgs, fixed) == 100);
-static_assert(__builtin_offsetof(AttentionSumArgs, slices) == 104);
-static_assert(__builtin_offsetof(AttentionSumArgs, aligned) == 108);
+static_assert(__builtin_offsetof(AttentionSumArgs, rows) == 72);
+static_assert(__builtin_offsetof(AttentionSumArgs, columns) == 80);
+static_assert(__builtin_offsetof(AttentionSumArgs, packs) == 84);
+static_assert(__builtin_offsetof(AttentionSumArgs, packs_magic) == 88);
+static_assert(__builtin_offsetof(AttentionSumArgs, width) == 92);
+static_assert(__builtin_offsetof(AttentionSumArgs, width_magic) == 96);
+static_assert(__builtin_offsetof(AttentionSumArgs, side_rows) == 100);
+static_assert(__builtin_offsetof(AttentionSumArgs, deep_rows) == 104);
+static_assert(__builtin_offsetof(AttentionSumArgs, fixed) == 108);
+static_assert(__builtin_offsetof(AttentionSumArgs, slices) == 112);
+static_assert(__builtin_offsetof(AttentionSumArgs, aligned) == 116);
+static_assert(__builtin_offsetof(AttentionSumArgs, reserved) == 120);
 
-/// Writes the keys and values of new tokens into a paged cache. Strides are in bytes, elements of any type.
+/// Writes the keys and values of new tokens into a paged cache. Strides are in bytes here.
 ///
 /// A token is skipped when its batch index is outside 0:`batch`, its position is negative or beyond its
-/// request's pages, or its page is outside the pool. Block y 0 writes keys, 1 values.
+/// request's pages, or its page is outside the pool. Blocks with y = 0 write keys, those with 1 values.
 struct AppendPagedKvCacheArgs {
   void* key;
   i64 key_row;
@@ -187,7 +205,6 @@ struct AppendPagedKvCacheArgs {
   u32 batch;
   u32 pool;
   u32 page_size;
-  u32 page_magic;
   u32 key_columns;
   u32 key_columns_magic;
   u32 key_units;
@@ -198,6 +215,7 @@ struct AppendPagedKvCacheArgs {
   u32 value_units_magic;
   u32 rows_a_block;
   u32 unit;
+  u32 reserved;
 };
 static_assert(sizeof(AppendPagedKvCacheArgs) == 216);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key) == 0);
@@ -223,17 +241,17 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows) == 152);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, batch) == 160);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, pool) == 164);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_size) == 168);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_magic) == 172);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 176);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 180);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 184);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 188);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 192);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 196);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 200);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 204);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 208);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 212);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 172);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 176);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 180);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 184);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 188);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 192);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 196);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 200);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
 
 /// One piece of work: a tile of query rows of one request and KV head, against a range of keys.
 ///

@@ -7,19 +7,7 @@ import functools
 import struct
 from collections.abc import Callable, Sequence
 
-_FORMATS: dict[type, str] = {
-    ctypes.c_void_p: "Q",
-    ctypes.c_int64: "q",
-    ctypes.c_uint64: "Q",
-    ctypes.c_int32: "i",
-    ctypes.c_uint32: "I",
-    ctypes.c_int16: "h",
-    ctypes.c_uint16: "H",
-    ctypes.c_int8: "b",
-    ctypes.c_uint8: "B",
-    ctypes.c_float: "f",
-    ctypes.c_double: "d",
-}
+from rocade_kernels import hip_abi
 
 
 class Arguments:
@@ -33,7 +21,7 @@ class Arguments:
     def __init__(self, block: ctypes.Structure, pack: struct.Struct | None = None) -> None:
         self.block = block
         self.params = (ctypes.c_void_p * 1)(ctypes.addressof(block))
-        packer = pack or struct.Struct(_format(type(block)))
+        packer = pack or hip_abi.packer(type(block))
         # fill(*values): every field in order; 0.6 us for 20 fields, where a ctypes constructor takes 1.8.
         self.fill: Callable[..., None] = functools.partial(packer.pack_into, block, 0)
 
@@ -51,26 +39,16 @@ class Layout:
         """Compare.
 
         Raises:
-            TypeError: the struct's fields are not `names`, in this order.
+            TypeError: the struct's fields are not `names`, in this order, or have holes in between.
         """
         own = [name for name, *_ in kind._fields_]
         if own != list(names):
             raise TypeError(f"{kind.__name__} has the fields {own}; its caller fills {list(names)}")
         self._kind = kind
-        self._pack = struct.Struct(_format(kind))
+        self._pack = hip_abi.packer(kind)
+        if self._pack.size != ctypes.sizeof(kind):
+            raise TypeError(f"{kind.__name__} has holes between its fields")
 
     def make(self) -> Arguments:
         """A new block, all zero."""
         return Arguments(self._kind(), self._pack)
-
-
-def _format(kind: type[ctypes.Structure]) -> str:
-    """The struct's layout in the words of module `struct`, holes included."""
-    parts, at = ["<"], 0
-    for name, field, *_ in kind._fields_:
-        place = getattr(kind, name)
-        if field not in _FORMATS:
-            raise TypeError(f"{kind.__name__}.{name}: a {field.__name__} cannot be an argument")
-        parts += [f"{place.offset - at}x", _FORMATS[field]]
-        at = place.offset + place.size
-    return "".join([*parts, f"{ctypes.sizeof(kind) - at}x"])

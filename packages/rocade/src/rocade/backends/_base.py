@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from arch_caps import Reason, Request
+from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 
@@ -19,8 +20,8 @@ class Backend(Protocol):
 
     name: str
 
-    def absent(self) -> list[Reason]:
-        """Why this backend cannot run in this process (library not built, no device); empty means present."""
+    def absent(self, place: Place) -> list[Reason]:
+        """Why this process cannot run it at a place (library not built, no driver); empty means it can."""
 
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op. Host arithmetic only."""

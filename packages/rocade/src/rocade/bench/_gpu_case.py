@@ -17,7 +17,7 @@ from rocade.bench._timing import Call, Samples, compete
 OURS = "rocade"
 COPY = "copy"
 CACHES = 4  # buffer sets together are at least this many times the last-level cache
-MAX_SETS = 256
+MAX_SETS = 2048
 GRAPH_CALLS = 20  # at least, in one graph
 EAGER_CALLS = 50
 HOST_CALLS = 200

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import torch
 
+from arch_caps import TARGETS
+from rocade import _device
 from rocade.bench._timing import Call
 
 # A kernel that waits this long is put before a replay, so that the CPU has enqueued everything by the time
@@ -36,6 +38,13 @@ class Clock(Protocol):
         """A graph of what `work` enqueues; calling it replays the graph. Results of `work` stay in place."""
 
 
+def last_level_bytes(target: str, l2_bytes: int) -> int:
+    """Bytes that a read may find on the chip; on some, a cache behind the L2 holds many times more."""
+    facts = TARGETS.get(target)
+    known = [sku.last_level_cache_mib or 0 for sku in facts.skus] if facts else []
+    return max(l2_bytes, max(known, default=0) << 20)
+
+
 @dataclass(slots=True)
 class DeviceClock:
     """Clock of a CUDA or ROCm device, through torch."""
@@ -44,8 +53,9 @@ class DeviceClock:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the L2."""
-        return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
+        """The L2 that torch reports, or the table's last-level cache where that is larger."""
+        found = int(torch.cuda.get_device_properties(self.device).L2_cache_size)
+        return last_level_bytes(_device.target(self.device), found)
 
     def replay(self, call: Call, turn: int) -> float:
         """Seconds between two events, enqueued behind a waiting kernel."""

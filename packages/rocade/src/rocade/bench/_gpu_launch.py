@@ -7,7 +7,8 @@ import torch
 import rocade
 from arch_caps import Op
 from rocade import _dispatch, _request
-from rocade.bench._gpu_case import HOST_CALLS, OURS, ROUNDS, dropped
+from rocade.bench import _gpu_case
+from rocade.bench._gpu_case import OURS, dropped
 from rocade.bench._gpu_clock import Clock
 from rocade.bench._gpu_peer import NAME as PEER
 from rocade.bench._gpu_peer import Peer
@@ -33,9 +34,11 @@ def bench_launch(report: Report, clock: Clock, peer: Peer, dtype: torch.dtype, d
     }
     if peer.present:
         calls[PEER] = lambda _: peer.module.merge_state(v_a, s_a, v_b, s_b)
-    loops = {name: dropped(call, HOST_CALLS) for name, call in calls.items()}
-    samples = compete(loops, budget_s=0.5, min_rounds=ROUNDS, timer=clock.host)
-    spent = {name: samples.median(name) / HOST_CALLS * 1e6 for name in calls}
+    count = _gpu_case.HOST_CALLS
+    loops = {name: dropped(call, count) for name, call in calls.items()}
+    rounds = {"budget_s": _gpu_case.BUDGET_S, "min_rounds": _gpu_case.ROUNDS}
+    samples = compete(loops, timer=clock.host, **rounds)  # type: ignore[arg-type]
+    spent = {name: samples.median(name) / count * 1e6 for name in calls}
     case = f"CPU time of merge_state on {backend.name}"
     report.figure(case, **{f"{name} us": us for name, us in spent.items()})
     report.floor(case, "launch us", spent["launch"], LAUNCH_US, at_least=False)

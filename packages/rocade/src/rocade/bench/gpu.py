@@ -52,7 +52,7 @@ def head(device: torch.device, clock: Clock, peer: Peer) -> str:
     copy = copies(COPY_BYTES, 2, device)
     rate = COPY_BYTES / compete({"copy": copy}, budget_s=0.2, timer=clock.replay).median("copy")
     return (
-        f"{chip.name}, {chip.multi_processor_count} compute units, L2 {clock.cache_bytes >> 20} MiB, "
+        f"{chip.name}, {chip.multi_processor_count} compute units, cache {clock.cache_bytes >> 20} MiB, "
         f"copy {rate / 1e12:.2f} TB/s read and written; rocade {rocade.__version__}, {peer.text}, "
         f"torch {torch.__version__}, {kind}, Python {platform.python_version()}"
     )
@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("this torch sees no CUDA or ROCm device")
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # dispatch says which backend serves
     device = torch.device(args.device)
+    device = torch.device(device.type, torch.cuda.current_device() if device.index is None else device.index)
     torch.cuda.set_device(device)
     peer = Peer(None, "FlashInfer left out") if args.no_peer else _gpu_peer.load()
     clock = DeviceClock(device)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from arch_caps import ROWS, EvidenceKind, Op, Status, preference, target_of, write_evidence
+from rocade._device import place
 from rocade._dispatch import absent
 from rocade._version import __version__
 from rocade.conformance import grid
@@ -120,7 +121,7 @@ def _problem(options: argparse.Namespace, target: str) -> str:
             return (
                 f"backend {backend!r} does not exist on {target}; there are {', '.join(preference(target))}"
             )
-        why = absent(backend)
+        why = absent(backend, place(torch.device("cpu")))
         if why:
             return f"backend {backend!r} is absent here: " + "; ".join(reason.text for reason in why)
     for index in options.case or ():
@@ -146,9 +147,9 @@ def _backends(options: argparse.Namespace, target: str, op: Op) -> list[str]:
         if (op, name) in ROWS and ROWS[op, name].status is Status.BUILT
     ]
     for name in built:
-        for reason in absent(name):
+        for reason in absent(name, place(torch.device("cpu"))):
             print(f"{op:30} {name}: absent: {reason.text}", file=sys.stderr)
-    return [name for name in built if not absent(name)]
+    return [name for name in built if not absent(name, place(torch.device("cpu")))]
 
 
 def _cases(op: Op, options: argparse.Namespace) -> list[Case]:

@@ -33,19 +33,23 @@ void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   launch.report(w, i, kCheckWaits, Severity::Error, -1, u.index, text);
 }
 
+// How many registers of a source have to be defined.
+int needed_of(const Inst& i, const Use& u) { return i.upward && u.count == 2 ? 1 : u.count; }
+
 void check_written(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   if (u.write)
     return;
+  const int count = needed_of(i, u);
   if (u.kind == Kind::Scalar) {
-    if (!w.s_written.all(u.index, u.count))
+    if (!w.s_written.all(u.index, count))
       launch.report(w, i, kCheckUninitialised, Severity::Error, -1, u.index,
                     "read of a scalar register that was never written");
     return;
   }
-  if (w.whole.all(u.index, u.count))
+  if (w.whole.all(u.index, count))
     return;
   u64 needed = u.whole_wave ? ~u64{0} : w.exec();
-  for (int r = u.index; r < u.index + u.count; ++r)
+  for (int r = u.index; r < u.index + count; ++r)
     if (u64 missing = needed & ~w.written[r])
       return launch.report(w, i, kCheckUninitialised, Severity::Error, std::countr_zero(missing),
                            static_cast<u64>(r), "read of a vector register that was never written");
@@ -62,6 +66,27 @@ void check_uses(Wave& w, const Inst& i, Launch& launch) {
     if (written)
       check_written(w, i, i.uses[k], launch);
   }
+}
+
+u64 undefined_high(const Wave& w, const Inst& i) {
+  u64 lanes = 0;
+  for (int k = 0; k < i.num_uses; ++k) {
+    const Use& u = i.uses[k];
+    if (u.write || u.count != 2)
+      continue;
+    int high = u.index + 1;
+    if (u.kind == Kind::Vector)
+      lanes |= ~w.written[high];
+    else if (!w.s_written.test(high))
+      lanes = ~u64{0};
+  }
+  return lanes & w.exec();
+}
+
+void undefine_high(Wave& w, const Inst& i, u64 lanes) {
+  int high = i.dst.index + 1;
+  w.written[high] &= ~lanes;
+  w.whole.clear(high);
 }
 
 void mark_uses(Wave& w, const Inst& i) {

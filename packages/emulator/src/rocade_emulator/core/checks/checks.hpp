@@ -10,6 +10,10 @@ namespace emu {
 // Use by use, with reports.
 void check_uses(Wave& w, const Inst& i, Launch& launch);
 void mark_uses(Wave& w, const Inst& i);
+// Of an instruction that is `upward`: lanes whose result has an undefined high dword. Before it runs, and
+// after.
+u64 undefined_high(const Wave& w, const Inst& i);
+void undefine_high(Wave& w, const Inst& i, u64 lanes);
 
 inline void check_before(Wave& w, const Inst& i, Launch& launch) {
   const Touched& t = i.touched;
@@ -21,9 +25,12 @@ inline void check_before(Wave& w, const Inst& i, Launch& launch) {
 }
 
 inline void mark_after(Wave& w, const Inst& i) {
+  const u64 undefined = i.upward ? undefined_high(w, i) : 0; // the marks are still those from before it
   w.s_written.add(i.touched.s_writes);
   if (!i.touched.writes.within(w.whole)) [[unlikely]]
     mark_uses(w, i);
+  if (undefined) [[unlikely]]
+    undefine_high(w, i, undefined);
 }
 
 } // namespace emu

@@ -328,7 +328,7 @@ void find_hazards(Program& program) {
     i.hazards = {};
     std::string_view name = i.info->mnemonic;
     if (i.info->unit == Unit::Mfma)
-      i.hazards.passes = i.info->cycles / 4;
+      i.hazards.passes = i.cycles / 4;
     if (name == "s_nop")
       i.hazards.states = static_cast<u8>((i.simm & 15) + 1);
     if (name == "s_barrier")

@@ -136,6 +136,7 @@ void decode_mfma(Reader& r) {
   r.reject(!typed && blgp, "blgp");
   if (typed && !(r.inst.exec = f8f6f4_exec(info, cbsz, blgp)))
     r.fail("unsupported fp6 or fp4 type (cbsz, blgp)");
+  r.inst.cycles = r.target == Target::Gfx950 ? info.cycles_gfx950 : info.cycles;
   r.inst.modifiers |= cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
   r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
   constexpr int kLow[] = {0, 9, 18};
@@ -192,6 +193,8 @@ void decode_vop3(Reader& r) {
   bool partial = r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) ||
                  starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") || starts(r, "v_cvt_pk_bf8") ||
                  starts(r, "v_cvt_sr_") || info.dst == Type::Half;
+  r.inst.upward = starts(r, "v_mad_u64_u32") || starts(r, "v_mad_i64_i32") || starts(r, "v_lshl_add_u64") ||
+                  starts(r, "v_lshlrev_b64");
   if (starts(r, "v_div_fmas"))
     r.use_implicit(kVccLo, 2, false);
   finish_uses(r, partial && !starts(r, "v_writelane"));

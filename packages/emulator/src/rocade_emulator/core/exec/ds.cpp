@@ -51,7 +51,7 @@ template <u32 kBytes> void read_element(Wave& w, const Inst& i, const LaneAddres
       const u8* from = touch_lds(w, i, l, a.at[l], kBytes, Access::Read);
       load_lane(w, reg, l, from ? from : kZero, kBytes, fill);
     });
-  count_lds(w, a.at, w.exec(), kBytes);
+  count_lds(w, a.at, w.exec(), kBytes, LdsUse::Read);
 }
 template <u32 kBytes> void write_element(Wave& w, const Inst& i, const LaneAddresses& a, int reg, u32 shift) {
   u8* lds = w.group->lds.data();
@@ -64,7 +64,7 @@ template <u32 kBytes> void write_element(Wave& w, const Inst& i, const LaneAddre
       if (u8* to = touch_lds(w, i, l, a.at[l], kBytes, Access::Write, data))
         std::memcpy(to, data, kBytes);
     });
-  count_lds(w, a.at, w.exec(), kBytes);
+  count_lds(w, a.at, w.exec(), kBytes, LdsUse::Write);
 }
 
 template <u32 kBytes, Fill kFill> void run_read(Wave& w, const Inst& i) {
@@ -110,7 +110,7 @@ template <class Op, bool kReturns> void run_atomic(Wave& w, const Inst& i) {
     if (kReturns)
       load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&old), sizeof(T), Fill::Whole);
   });
-  count_lds(w, addresses, w.exec(), sizeof(T));
+  count_lds(w, addresses, w.exec(), sizeof(T), LdsUse::Write);
   if (kReturns)
     issue_read(w, i);
   else
@@ -135,7 +135,7 @@ template <u32 kBytes, u32 kStride> void run_exchange2(Wave& w, const Inst& i) {
       load_lane(w, i.dst.index + k * kRegs, l, old[k], kBytes, Fill::Whole);
   });
   for (auto& a : addresses)
-    count_lds(w, a, w.exec(), kBytes);
+    count_lds(w, a, w.exec(), kBytes, LdsUse::Write);
   issue_read(w, i);
 }
 
@@ -222,7 +222,7 @@ template <u32 kBits, u32 kBytes> void run_transpose(Wave& w, const Inst& i) {
   each_lane(w, [&](int l) {
     load_lane(w, i.dst.index, l, reinterpret_cast<const u8*>(&out[l]), kBytes, Fill::Whole);
   });
-  count_lds(w, a.at, w.exec(), kBytes);
+  count_lds(w, a.at, w.exec(), kBytes, LdsUse::Read);
   issue_read(w, i);
 }
 

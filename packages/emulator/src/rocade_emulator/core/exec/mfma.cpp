@@ -227,15 +227,16 @@ OpInfo row(const char* name, int code, Target target, int clocks) {
   OpInfo info = special_row(
       name, Format::Mfma, Unit::Mfma, code, target, &run_mfma<M, N, K, kBlocks, A, B>, wide,
       {type_of_regs(kOperandRegs<M, K, kBlocks, A>), type_of_regs(kOperandRegs<N, K, kBlocks, B>), wide});
-  info.cycles = static_cast<u8>(clocks);
+  info.cycles = info.cycles_gfx950 = static_cast<u8>(clocks);
   return info;
 }
 
-template <int M, int kBlocks> OpInfo row_f64(const char* name, int code, int clocks) {
+template <int M, int kBlocks> OpInfo row_f64(const char* name, int code, int clocks, int clocks_gfx950) {
   Type wide = kBlocks == 1 ? Type::B256 : Type::B64;
   OpInfo info = special_row(name, Format::Mfma, Unit::Mfma, code, Target::Both, &run_mfma_f64<M, kBlocks>,
                             wide, {Type::F64, Type::F64, wide});
   info.cycles = static_cast<u8>(clocks);
+  info.cycles_gfx950 = static_cast<u8>(clocks_gfx950);
   return info;
 }
 
@@ -255,7 +256,8 @@ std::vector<OpInfo> mfma_rows() {
   return {
 #define MFMA942(code, name, M, N, K, blocks, A, B, D, clocks)                                                \
   row<M, N, K, blocks, A, B, D>(#name, code, Target::Gfx942, clocks),
-#define MFMA_F64(code, name, M, blocks, clocks) row_f64<M, blocks>(#name, code, clocks),
+#define MFMA_F64(code, name, M, blocks, clocks, clocks_gfx950)                                               \
+  row_f64<M, blocks>(#name, code, clocks, clocks_gfx950),
 #define MFMA(code, name, M, N, K, blocks, A, B, D, clocks)                                                   \
   row<M, N, K, blocks, A, B, D>(#name, code, Target::Both, clocks),
 #define MFMA950(code, name, M, N, K, blocks, A, B, D, clocks)                                                \

@@ -22,18 +22,15 @@ void issue(Wave& w, const Inst& i) {
   issue_lgkm(w, {.pc = w.pc, .scalar = true, .unordered = true, .first = i.dst.index, .count = i.dst.count});
 }
 
-// The two low bits of an address do not count: those of a placed one, see memory.hpp.
-u64 dword_of(const Wave& w, u64 address) {
-  const Range* range = w.group->launch->memory->around(address, 1, w.range_hint);
-  return address - ((address + (range ? range->shift : 0)) & 3);
-}
-
 void load(Wave& w, const Inst& i, u64 address, u32 dwords) {
   u32 data[16] = {};
-  if (const u8* from = touch_memory(w, i, -1, dword_of(w, address), 4 * dwords, false))
+  const Range* range = w.group->launch->memory->around(address, 1, w.range_hint);
+  // The two low bits of an address do not count: those of a placed one, see memory.hpp.
+  u64 dword = address - ((address + (range ? range->shift : 0)) & 3);
+  if (const u8* from = touch_memory(w, i, -1, dword, 4 * dwords, false))
     std::memcpy(data, from, 4 * dwords);
   std::memcpy(&w.s[i.dst.index], data, 4 * dwords);
-  w.group->bytes_read += 4 * dwords;
+  (range && range->arguments ? w.group->bytes_arguments : w.group->bytes_read) += 4 * dwords;
   issue(w, i);
 }
 

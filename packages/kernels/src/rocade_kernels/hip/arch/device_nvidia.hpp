@@ -22,6 +22,27 @@ ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));
 }
 
+/// The same address, about which the compiler knows nothing any more: it does not keep a loop's addresses in
+/// registers that it could compute.
+template <class T> ROCADE_DEVICE T* opaque(T* x) {
+  asm("" : "+l"(x));
+  return x;
+}
+/// `x`; see the AMD one. This compiler does not join accesses unless they are aligned.
+ROCADE_DEVICE u32 opaque(u32 x) { return x; }
+
+/// A value that all lanes of the warp have anyway.
+ROCADE_DEVICE u32 uniform(u32 x) { return x; }
+
+/// The least and the greatest value of the lanes that must stay together to shuffle: the warp, but for
+/// threads that have ended.
+ROCADE_DEVICE u32 least_together(u32 x) {
+  return static_cast<u32>(__nvvm_redux_sync_umin(static_cast<int>(x), -1));
+}
+ROCADE_DEVICE u32 greatest_together(u32 x) {
+  return static_cast<u32>(__nvvm_redux_sync_umax(static_cast<int>(x), -1));
+}
+
 /// 2^x within 2 ulp and 1/x within 1 ulp; subnormals are 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __nvvm_rcp_approx_ftz_f(x); }

@@ -46,14 +46,15 @@ template <class V> ROCADE_DEVICE V kept_if(bool keep, V x) {
 }
 
 /// Loads N elements. `kAligned`: in accesses as wide as the vector, else element by element, for memory that
-/// is aligned to its elements only. `streaming`: it is read once.
+/// is aligned to its elements only. What is loaded is read once, so caches are left to others.
 template <class T, int N, bool kAligned> ROCADE_DEVICE Vector<T, N> load(const T* from) {
   if constexpr (kAligned) {
     return load_streaming(reinterpret_cast<const Vector<T, N>*>(from));
   } else {
     Vector<T, N> x;
-    for (int e = 0; e < N; ++e)
-      x[e] = from[e];
+#pragma unroll
+    for (u32 e = 0; e < N; ++e)
+      x[e] = from[opaque(e)];
     return x;
   }
 }
@@ -62,8 +63,9 @@ template <class T, int N, bool kAligned> ROCADE_DEVICE void store(T* to, Vector<
   if constexpr (kAligned) {
     *reinterpret_cast<Vector<T, N>*>(to) = x;
   } else {
-    for (int e = 0; e < N; ++e)
-      to[e] = x[e];
+#pragma unroll
+    for (u32 e = 0; e < N; ++e)
+      to[opaque(e)] = x[e];
   }
 }
 

@@ -1,14 +1,13 @@
 // Merges two attention states row by row, in place if asked; rows that a mask leaves out are not touched.
 //
-// Each thread merges one pack of 16 bytes in each of `rows_a_thread` neighbouring rows. All its loads are in
-// flight before the first is used.
+// Each thread merges one pack of 16 bytes in each of `deep_rows` rows. All its loads are in flight before the
+// first is used.
 #include "args.hpp"
 #include "cascade/place.hpp"
 #include "log2_sum.hpp"
 
 namespace rocade {
 
-constexpr int kThreads = 256;
 constexpr int kPacked = kPack<Element>;
 using Packed = Vector<Element, kPacked>;
 using Floats = Vector<float, kPacked>;
@@ -38,18 +37,18 @@ struct Pointers {
   Element* v_out;
   float* s_out;
 
-  ROCADE_DEVICE Pointers(const MergeStateArgs& args, const Place& place, i64 row) {
-    const i64 head = place.head, pack = place.pack * kPacked;
-    v_a = static_cast<const Element*>(args.v_a) + row * args.v_a_row + head * args.v_a_head + pack;
-    v_b = static_cast<const Element*>(args.v_b) + row * args.v_b_row + head * args.v_b_head + pack;
-    s_a = static_cast<const float*>(args.s_a) + row * args.s_a_row + head * args.s_a_head;
-    s_b = static_cast<const float*>(args.s_b) + row * args.s_b_row + head * args.s_b_head;
-    v_out = static_cast<Element*>(args.v_out) + row * args.v_out_row + head * args.v_out_head + pack;
-    s_out = static_cast<float*>(args.s_out) + row * args.s_out_row + head * args.s_out_head;
+  ROCADE_DEVICE Pointers(const MergeStateArgs& args, const Place& place) {
+    const u32 pack = place.pack * kPacked;
+    v_a = place.at(static_cast<const Element*>(args.v_a), args.v_a_row, args.v_a_head) + pack;
+    v_b = place.at(static_cast<const Element*>(args.v_b), args.v_b_row, args.v_b_head) + pack;
+    s_a = place.at(static_cast<const float*>(args.s_a), args.s_a_row, args.s_a_head);
+    s_b = place.at(static_cast<const float*>(args.s_b), args.s_b_row, args.s_b_head);
+    v_out = place.at(static_cast<Element*>(args.v_out), args.v_out_row, args.v_out_head) + pack;
+    s_out = place.at(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head);
   }
 };
 
-// One thread's packs of one row, `r` rows behind the first. `kAligned`: see load().
+// One thread's packs of one row, `r` rows below the first. `kAligned`: see load().
 template <bool kAligned> struct Row {
   Packed a{}, b{};
   float s_a = kNegativeInfinity, s_b = kNegativeInfinity;
@@ -77,19 +76,19 @@ template <bool kAligned> struct Row {
 
 // kRows rows that all exist and are all merged.
 template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, const Place& place) {
-  const Pointers at(args, place, place.row * kRows);
+  const Pointers at(args, place);
   Row<true> rows[kRows];
   if (place.leads()) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      rows[r].load_lse(args, at, r);
+      rows[r].load_lse(args, at, i64{args.side_rows} * r);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    rows[r].load_values(args, at, r);
+    rows[r].load_values(args, at, i64{args.side_rows} * r);
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    rows[r].store_merged(args, place, at, r, rows[r].weights(place));
+    rows[r].store_merged(args, place, at, i64{args.side_rows} * r, rows[r].weights(place));
 }
 
 // Whether a row exists and the mask, if there is one, has it merged. All lanes must be active.
@@ -104,11 +103,11 @@ ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place, i64
 }
 
 template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& args, const Place& place) {
-  const i64 first = place.row * args.rows_a_thread;
-  const Pointers at(args, place, first);
+  const Pointers at(args, place);
 #pragma unroll 1
-  for (u32 r = 0; r < args.rows_a_thread; ++r) {
-    const bool chosen = is_chosen(args, place, first + r);
+  for (u32 deep = 0; deep < args.deep_rows; ++deep) {
+    const i64 r = i64{args.side_rows} * deep;
+    const bool chosen = is_chosen(args, place, place.row() + r);
     Row<kAligned> row;
     if (chosen && place.leads())
       row.load_lse(args, at, r);
@@ -124,20 +123,18 @@ template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& arg
 
 ROCADE_KERNEL(rocade::kThreads) rocade_merge_state(ROCADE_ARGUMENT rocade::MergeStateArgs args) {
   using namespace rocade;
-  const u64 begin = u64{block_x()} * kThreads;
-  const Place place = place_of(args, begin + thread_id());
-  const i64 last_row =
-      static_cast<i64>(divide(begin + kThreads - 1, args.columns_magic) + 1) * args.rows_a_thread;
-  if (args.aligned && args.mask == nullptr && last_row <= args.rows) { // the same for all threads of a block
-    if (args.rows_a_thread == 4)
-      merge_all<4>(args, place);
-    else if (args.rows_a_thread == 2)
-      merge_all<2>(args, place);
-    else
-      merge_all<1>(args, place);
-  } else if (args.aligned) {
+  const Place place = place_of(args, thread_id());
+  if (!place.inside)
+    return;
+  const bool all = args.aligned && args.mask == nullptr && is_whole(args);
+  if (all && args.deep_rows == 4)
+    merge_all<4>(args, place);
+  else if (all && args.deep_rows == 2)
+    merge_all<2>(args, place);
+  else if (all && args.deep_rows == 1)
+    merge_all<1>(args, place);
+  else if (args.aligned)
     merge_some<true>(args, place);
-  } else {
+  else
     merge_some<false>(args, place);
-  }
 }

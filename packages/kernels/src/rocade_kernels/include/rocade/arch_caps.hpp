@@ -26,7 +26,7 @@ struct Target {
 };
 
 inline constexpr Target gfx942{"gfx942", 64, 65536, 32, 4, 512, 128, 32, Fp8::fnuz};
-inline constexpr Target gfx950{"gfx950", 64, 163840, 0, 4, 512, 128, 128, Fp8::ocp};
+inline constexpr Target gfx950{"gfx950", 64, 163840, 64, 4, 512, 128, 128, Fp8::ocp};
 inline constexpr Target sm_80{"sm_80", 32, 166912, 32, 4, 512, 128, 128, Fp8::none};
 inline constexpr Target sm_90{"sm_90", 32, 232448, 32, 4, 512, 128, 128, Fp8::ocp};
 inline constexpr Target cpu_x86_64{"cpu-x86_64", 1, 0, 0, 0, 0, 64, 0, Fp8::none};

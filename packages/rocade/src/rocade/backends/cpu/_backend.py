@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from arch_caps import Reason, Request
+from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.cpu import _states
@@ -28,7 +29,7 @@ class CpuBackend:
 
     name = "cpu"
 
-    def absent(self) -> list[Reason]:
+    def absent(self, place: Place) -> list[Reason]:
         """Why there is no library, if there is none."""
         try:
             _native.library()

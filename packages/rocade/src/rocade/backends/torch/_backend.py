@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from arch_caps import Reason, Request
+from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.torch import _states
@@ -17,7 +18,7 @@ class TorchBackend:
 
     name = "torch"
 
-    def absent(self) -> list[Reason]:
+    def absent(self, place: Place) -> list[Reason]:
         """Nothing can be missing."""
         return []
 

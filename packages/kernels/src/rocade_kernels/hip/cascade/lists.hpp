@@ -1,0 +1,80 @@
+// Lists of states, one for each result row, and how a block walks them.
+//
+// A block has `slices` slices, each of whole waves. A slice takes every `slices`-th state of the lists of the
+// block's columns. A thread owns one pack of 16 bytes of a row and loads a batch of states of it before it
+// uses the first.
+#pragma once
+#include "args.hpp"
+#include "cascade/place.hpp"
+
+namespace rocade {
+
+/// A thread's slice, and its number among the slice's threads.
+struct Slot {
+  u32 slices, slice, threads, thread;
+
+  ROCADE_DEVICE explicit Slot(u32 slices) : slices(slices) {
+    const u32 shift = static_cast<u32>(__builtin_ctz(slices));
+    threads = static_cast<u32>(kThreads) >> shift;
+    slice = uniform(wave_id() * kWave >> (8 - shift));
+    thread = thread_id() & (threads - 1);
+  }
+};
+
+/// The states of a result row: `first` and how many. What indptr says is cut to the states that exist.
+struct List {
+  u32 first, count;
+};
+
+template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& place) {
+  const bool exists = place.row() < args.rows;
+  if (args.indptr == nullptr)
+    return {0, exists ? args.fixed : 0};
+  u32 first = 0, last = 0;
+  if (exists && place.leads()) {
+    const i32* indptr = static_cast<const i32*>(args.indptr) + place.row();
+    const i64 begin = indptr[0], end = indptr[1];
+    first = static_cast<u32>(begin < 0 ? 0 : begin);
+    last = static_cast<u32>(end < 0 ? 0 : end < args.states ? end : args.states);
+  }
+  first = shuffle(first, place.leader);
+  last = shuffle(last, place.leader);
+  return {first, first < last ? last - first : 0};
+}
+
+/// How many states a thread reads, and in how many batches. Lanes exchange what they load, so lanes that have
+/// to stay together go through as many batches as the one with the most states.
+template <u32 kBatch> struct Walk {
+  u32 count;
+  u32 full; // batches that every lane has in full; they come first
+  u32 batches;
+
+  /// `same`: all lanes of the block have lists of this length.
+  ROCADE_DEVICE Walk(u32 length, bool same, const Slot& slot) {
+    const u32 shift = static_cast<u32>(__builtin_ctz(slot.slices));
+    count = slot.slice < length ? (length - slot.slice + slot.slices - 1) >> shift : 0;
+    full = same ? uniform(count / kBatch) : least_together(count) / kBatch;
+    batches =
+        same ? uniform((count + kBatch - 1) / kBatch) : (greatest_together(count) + kBatch - 1) / kBatch;
+  }
+
+  /// Calls `load` and `take` of an accumulator for every batch. While a full batch is taken, the loads of the
+  /// next are in flight.
+  template <class Accumulator> ROCADE_DEVICE void run(Accumulator& to) const {
+    typename Accumulator::Batch even;
+    u32 batch = 0;
+#pragma unroll 1
+    for (; batch < full; ++batch) {
+      to.template load<true>(even, kBatch);
+      to.take(even);
+    }
+#pragma unroll 1
+    for (; batch < batches; ++batch) {
+      const u32 done = batch * kBatch;
+      to.template load<false>(even, count > done ? count - done : 0);
+      to.take(even);
+    }
+  }
+};
+
+} // namespace rocade

@@ -1,0 +1,126 @@
+// Writes the keys (blocks with y = 0) or values (y = 1) of new tokens into a paged cache. It only copies
+// bytes.
+//
+// First one thread for each token of the block looks up where the token goes, then all threads copy.
+#include "arch/types.hpp"
+#include "args.hpp"
+#include "division.hpp"
+
+namespace rocade {
+
+constexpr u32 kThreads = 256;
+constexpr u32 kBatch = 4;    // units that a thread loads before it stores the first
+constexpr i64 kNowhere = -1; // place of a token that is skipped
+
+// Keys or values: where they are and go. Strides in bytes.
+struct Side {
+  const u8* tokens;
+  i64 row, head;
+  u8* cache;
+  i64 cache_page, cache_slot, cache_head;
+  u32 columns, columns_magic, units, units_magic;
+};
+
+ROCADE_DEVICE Side side_of(const AppendPagedKvCacheArgs& args) {
+  if (block_y() == 0)
+    return {static_cast<const u8*>(args.key),
+            args.key_row,
+            args.key_head,
+            static_cast<u8*>(args.key_cache),
+            args.key_cache_page,
+            args.key_cache_slot,
+            args.key_cache_head,
+            args.key_columns,
+            args.key_columns_magic,
+            args.key_units,
+            args.key_units_magic};
+  return {static_cast<const u8*>(args.value),
+          args.value_row,
+          args.value_head,
+          static_cast<u8*>(args.value_cache),
+          args.value_cache_page,
+          args.value_cache_slot,
+          args.value_cache_head,
+          args.value_columns,
+          args.value_columns_magic,
+          args.value_units,
+          args.value_units_magic};
+}
+
+// Byte of the cache at which a token's first head begins, or kNowhere: nothing outside the tables is read,
+// and nothing outside the pool is written, whatever the arrays hold.
+ROCADE_DEVICE i64 place_of_token(const AppendPagedKvCacheArgs& args, const Side& side, i64 token) {
+  const i32 request = static_cast<const i32*>(args.batch_indices)[token];
+  const i32 position = static_cast<const i32*>(args.positions)[token];
+  // `|`, so that both loads start together.
+  if ((static_cast<u32>(request) >= args.batch) | (position < 0))
+    return kNowhere;
+  const i32* indptr = static_cast<const i32*>(args.indptr) + request;
+  const i64 first = indptr[0], last = indptr[1];
+  const u32 page_of_request = static_cast<u32>(position) / args.page_size;
+  const u32 slot = static_cast<u32>(position) - page_of_request * args.page_size;
+  const i64 entry = first + page_of_request;
+  if ((first < 0) | (entry >= last) | (entry >= args.num_indices))
+    return kNowhere;
+  const i32 page = static_cast<const i32*>(args.indices)[entry];
+  if (static_cast<u32>(page) >= args.pool) // a negative one, too
+    return kNowhere;
+  return i64{page} * side.cache_page + slot * side.cache_slot;
+}
+
+// Copies the tokens of a block in units of type Unit.
+template <class Unit>
+ROCADE_DEVICE void copy_tokens(const Side& side, const i64* places, i64 first, u32 tokens) {
+  const u32 count = tokens * side.columns;
+  for (u32 begin = thread_id(); begin < count; begin += kBatch * kThreads) {
+    const u8* from[kBatch];
+    i64 to[kBatch];
+    Unit units[kBatch];
+#pragma unroll
+    for (u32 k = 0; k < kBatch; ++k) {
+      const u32 wanted = begin + k * kThreads, index = wanted < count ? wanted : begin;
+      const u32 token = divide(index, side.columns_magic);
+      const u32 column = index - token * side.columns;
+      const u32 head = divide(column, side.units_magic);
+      const i64 byte = i64{column - head * side.units} * static_cast<i64>(sizeof(Unit));
+      const i64 place = places[token];
+      from[k] = side.tokens + (first + token) * side.row + head * side.head + byte;
+      to[k] = place == kNowhere || wanted >= count ? kNowhere : place + head * side.cache_head + byte;
+    }
+#pragma unroll
+    for (u32 k = 0; k < kBatch; ++k)
+      if (to[k] != kNowhere)
+        units[k] = load_streaming(reinterpret_cast<const Unit*>(from[k]));
+#pragma unroll
+    for (u32 k = 0; k < kBatch; ++k)
+      if (to[k] != kNowhere)
+        *reinterpret_cast<Unit*>(side.cache + to[k]) = units[k];
+  }
+}
+
+} // namespace rocade
+
+ROCADE_KERNEL(rocade::kThreads)
+rocade_append_paged_kv_cache(ROCADE_ARGUMENT rocade::AppendPagedKvCacheArgs args) {
+  using namespace rocade;
+  ROCADE_SHARED static i64 places[kThreads];
+  const Side side = side_of(args);
+  const i64 first = i64{block_x()} * args.rows_a_block;
+  const i64 left = args.rows - first;
+  const u32 tokens = left < args.rows_a_block ? static_cast<u32>(left) : args.rows_a_block;
+  if (thread_id() < tokens)
+    places[thread_id()] = place_of_token(args, side, first + thread_id());
+  barrier();
+  switch (args.unit) {
+  case 16:
+    return copy_tokens<Words4>(side, places, first, tokens);
+  case 8:
+    return copy_tokens<u64>(side, places, first, tokens);
+  case 4:
+    return copy_tokens<u32>(side, places, first, tokens);
+  case 2:
+    return copy_tokens<u16>(side, places, first, tokens);
+  default:
+    return copy_tokens<u8>(side, places, first, tokens);
+  }
+}

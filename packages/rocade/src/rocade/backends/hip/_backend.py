@@ -1,0 +1,111 @@
+"""`HipBackend`: the methods of `Backend`, each one launch of a kernel of our own."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from arch_caps import ArchCapabilityError, Reason, Request
+from rocade._place import Place
+from rocade._plan import Plan
+from rocade._problem import Problem
+from rocade.backends.hip import _append, _gpu, _states
+from rocade_kernels.build import INSTANCES, BuildError, code
+
+
+@functools.cache
+def _without_code(target: str) -> str:
+    """Why there is no code for a target: neither shipped nor cached, and no compiler. Empty: there is some.
+
+    Fetches one kernel, which takes half a second where it has to be built.
+    """
+    probe = next((instance for instance in INSTANCES if instance.target == target), None)
+    if probe is None:
+        return f"no kernel of this version is for {target}"
+    try:
+        code(probe)
+    except BuildError as error:
+        return str(error)
+    return ""
+
+
+class HipBackend:
+    """Present where there is a GPU's driver, or the emulator is asked for, and code for the target."""
+
+    name = "hip"
+
+    def absent(self, place: Place) -> list[Reason]:
+        """No driver, no device, or no code and no compiler."""
+        why = _gpu.missing(place) or _without_code(place.target)
+        return [Reason("absent", why, "rocade_kernels")] if why else []
+
+    def plan(self, request: Request, problem: Problem) -> Plan:
+        """Refuse: the table has no attention row of this backend that is built, so dispatch never asks."""
+        raise ArchCapabilityError(
+            request, {self.name: [Reason("planned", "attention is planned, not built")]}
+        )
+
+    def merge_state(
+        self,
+        v_a: torch.Tensor,
+        s_a: torch.Tensor,
+        v_b: torch.Tensor,
+        s_b: torch.Tensor,
+        v_out: torch.Tensor,
+        s_out: torch.Tensor,
+    ) -> None:
+        """Merge two states `[n, H, D]`, `[n, H]`."""
+        _states.merge_pair(v_a, s_a, v_b, s_b, v_out, s_out)
+
+    def merge_state_in_place(
+        self,
+        v: torch.Tensor,
+        s: torch.Tensor,
+        v_other: torch.Tensor,
+        s_other: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> None:
+        """Merge the other state into `v`, `s` where `mask` is not 0."""
+        _states.merge_pair(v, s, v_other, s_other, v, s, mask)
+
+    def merge_states(
+        self, v: torch.Tensor, s: torch.Tensor, v_out: torch.Tensor, s_out: torch.Tensor
+    ) -> None:
+        """Merge `v [n, S, H, D]`, `s [n, S, H]` over S."""
+        _states.merge_lists(v, s, v_out, s_out)
+
+    def variable_length_merge_states(
+        self,
+        v: torch.Tensor,
+        s: torch.Tensor,
+        indptr: torch.Tensor,
+        v_out: torch.Tensor,
+        s_out: torch.Tensor,
+    ) -> None:
+        """Merge row ranges of `v [nnz, H, D]`, `s [nnz, H]`."""
+        _states.merge_lists(v, s, v_out, s_out, indptr)
+
+    def attention_sum(self, v: torch.Tensor, v_out: torch.Tensor) -> None:
+        """Sum `v [n, S, H, D]` over S."""
+        _states.merge_lists(v, None, v_out, None)
+
+    def variable_length_attention_sum(
+        self, v: torch.Tensor, indptr: torch.Tensor, v_out: torch.Tensor
+    ) -> None:
+        """Sum row ranges of `v [nnz, H, D]`."""
+        _states.merge_lists(v, None, v_out, None, indptr)
+
+    def append_paged_kv_cache(
+        self,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        batch_indices: torch.Tensor,
+        positions: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        kv_indices: torch.Tensor,
+        kv_indptr: torch.Tensor,
+    ) -> None:
+        """Write tokens into the cache views."""
+        _append.append(key, value, batch_indices, positions, k_cache, v_cache, kv_indices, kv_indptr)

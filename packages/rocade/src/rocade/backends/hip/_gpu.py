@@ -1,0 +1,193 @@
+"""One GPU as this backend sees it, real or emulated: its size, what is loaded on it, how to launch there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+import torch
+
+from arch_caps import TARGETS
+from rocade import _device, _emulation
+from rocade._place import Place
+from rocade.backends.hip._emulator import EmulatedRuntime
+from rocade_kernels import build, runtime
+from rocade_kernels.build import Instance
+from rocade_kernels.runtime import Arguments, Function, Layout, Loaded
+
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
+Key = tuple["Kernel", torch.dtype | None, str]
+
+
+class Kernel:
+    """A kernel's name and its argument struct. One constant each, so that it is found by identity."""
+
+    __slots__ = ("layout", "name")
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        self.name = name
+        self.layout = layout
+
+
+class Launcher:
+    """One instance on one GPU. Every thread has an argument block of its own."""
+
+    __slots__ = ("_function", "_gpu", "_layout", "_local")
+
+    def __init__(self, gpu: Gpu, function: Function, layout: Layout) -> None:
+        self._gpu = gpu
+        self._function = function
+        self._layout = layout
+        self._local = threading.local()
+
+    def arguments(self) -> Arguments:
+        """This thread's block; what was in it is of the launch before."""
+        try:
+            block: Arguments = self._local.block
+        except AttributeError:
+            block = self._local.block = self._layout.make()
+        return block
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: int,
+        args: Arguments,
+        reads: Sequence[object],
+        writes: Sequence[object],
+        lds: int = 0,
+    ) -> None:
+        """Queue a run on the current stream of the GPU; see `runtime.Function.launch`."""
+        gpu = self._gpu
+        if gpu.is_current():
+            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+            return
+        with torch.cuda.device(gpu.index):
+            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+
+
+class Gpu:
+    """Where launches go."""
+
+    def __init__(
+        self,
+        on: runtime.Runtime,
+        index: int,
+        stream: Callable[[], int],
+        is_current: Callable[[], bool],
+        is_capturing: Callable[[], bool],
+    ) -> None:
+        facts = on.facts()
+        self.target = on.target
+        self.units = facts.compute_units
+        self.wave = facts.wave_size
+        self.lds_bytes = facts.lds_bytes
+        self.index = index  # torch's; -1 for the emulator
+        self.stream = stream
+        self.is_current = is_current
+        self._is_capturing = is_capturing
+        self._loaded = Loaded(on, build.code)
+        self._launchers: dict[Key, Launcher] = {}
+
+    def kernel(self, kernel: Kernel, dtype: torch.dtype | None = None, variant: str = "") -> Launcher:
+        """The launcher of an instance, whose code is found, or built, and loaded the first time.
+
+        Raises:
+            RuntimeError: that would be now, and a graph is being captured.
+            BuildError: there is no code for it, and none could be built.
+            DeviceError: the driver refused the code.
+        """
+        found = self._launchers.get((kernel, dtype, variant))
+        return found or self._load(kernel, dtype, variant)
+
+    def _load(self, kernel: Kernel, dtype: torch.dtype | None, variant: str) -> Launcher:
+        instance = Instance(kernel.name, self.target, DTYPES[dtype], 0, variant)
+        function = self._loaded.get(instance)
+        if function is None:
+            if self._is_capturing():
+                raise RuntimeError(
+                    f"{instance.name} is not loaded on this device yet, and a graph is being captured, in "
+                    "which only launches may happen: make one call of this kind before the capture"
+                )
+            function = self._loaded.load(instance)
+        launcher = Launcher(self, function, kernel.layout)
+        return self._launchers.setdefault((kernel, dtype, variant), launcher)
+
+
+def vendor(target: str) -> str:
+    """Who made a target, in the words of `rocade_kernels.runtime`."""
+    return str(TARGETS[target].vendor)
+
+
+def missing(place: Place) -> str:
+    """Why nothing can run at a place, or nothing."""
+    return "" if place.emulated else runtime.missing(vendor(place.target))
+
+
+def gpu_of(tensor: torch.Tensor) -> Gpu:
+    """The GPU that holds a tensor; for a CPU tensor the one that is emulated in this thread.
+
+    Raises:
+        DeviceError: the driver refuses the device.
+    """
+    index = tensor.get_device()
+    if index < 0:
+        return _emulated(_emulation.current())
+    return _gpus.get(index) or _open(index)
+
+
+_gpus: dict[int, Gpu] = {}
+
+
+def _open(index: int) -> Gpu:
+    device = torch.device("cuda", index)
+    target = _device.target(device)
+    gpu = Gpu(
+        runtime.device(vendor(target), index, target),
+        index,
+        _raw_stream(index),
+        _is_current(index),
+        torch.cuda.is_current_stream_capturing,
+    )
+    return _gpus.setdefault(index, gpu)
+
+
+def _emulated(emulation: _emulation.Emulation | None) -> Gpu:
+    if emulation is None:
+        raise RuntimeError("a CPU tensor came to the GPU backend outside of rocade.emulate")
+    if not isinstance(emulation.device, Gpu):
+        emulation.device = Gpu(EmulatedRuntime(emulation), -1, _no_stream, _yes, _no)
+    return emulation.device
+
+
+def _no_stream() -> int:
+    return 0
+
+
+def _yes() -> bool:
+    return True
+
+
+def _no() -> bool:
+    return False
+
+
+def _raw_stream(index: int) -> Callable[[], int]:
+    """Reads the handle of the current stream; torch's own call for it makes an object each time, 2 us."""
+    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return functools.partial(raw, index)
+    return lambda: int(torch.cuda.current_stream(index).cuda_stream)
+
+
+def _is_current(index: int) -> Callable[[], bool]:
+    """Whether this thread's device is the one; a machine with one GPU need not ask."""
+    if torch.cuda.device_count() == 1:
+        return _yes
+    current = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+    return lambda: bool(current() == index)
+
+
+os.register_at_fork(after_in_child=_gpus.clear)  # their handles are the parent's; the runtime says what then

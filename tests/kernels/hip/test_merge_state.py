@@ -1,0 +1,105 @@
+"""merge_state in the emulator against the fp64 oracle: every dtype, head size, storage, mask and schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.kernels.hip import emulated
+from tests.kernels.hip.emulated import DTYPES, SCHEDULES, TARGETS
+from tests.kernels.hip.states import NEG_INF, assert_state, padded, poisoned, random_state
+
+import rocade_emulator as emu
+from rocade.conformance import oracle_states
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
+    """Merge into new memory that starts as NaN."""
+    out = torch.full_like(a[0], float("nan")), torch.full_like(a[1], float("nan"))
+    emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, out, **options)
+    return out
+
+
+@pytest.mark.parametrize("options", SCHEDULES)
+@pytest.mark.parametrize("deep_rows", [1, 2, 4])
+@pytest.mark.parametrize("target", TARGETS)
+def test_under_every_schedule(target: str, deep_rows: int, options: dict[str, Any]) -> None:
+    a, b = random_state("bf16", 9, 5, 128), random_state("bf16", 9, 5, 128)
+    out = merged(target, "bf16", a, b, deep_rows=deep_rows, **options)
+    assert_state(out, oracle_states.merge_state(*a, *b), "bf16")
+
+
+@pytest.mark.parametrize("dim", [8, 40, 72, 128, 512])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_dtype_and_head_size(target: str, dtype: str, dim: int) -> None:
+    a, b = random_state(dtype, 7, 3, dim), random_state(dtype, 7, 3, dim)
+    out = merged(target, dtype, a, b, deep_rows=2)
+    assert_state(out, oracle_states.merge_state(*a, *b), dtype)
+
+
+@pytest.mark.parametrize("storage", ["permuted", "padded", "odd"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_strides(target: str, storage: str) -> None:
+    a, b = random_state("fp16", 6, 4, 64), random_state("fp16", 6, 4, 64)
+    out = padded(a, storage, fill=float("nan"))
+    given = padded(a, storage), padded(b, storage)
+    emulated.merge_state(emulated.program("merge_state", target, "fp16"), *given, out)
+    assert_state(out, oracle_states.merge_state(*a, *b), "fp16")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_states_without_keys_are_left_out_whatever_they_hold(target: str) -> None:
+    a, b = poisoned(random_state("bf16", 40, 3, 64), 0.5), poisoned(random_state("bf16", 40, 3, 64), 0.5)
+    out = merged(target, "bf16", a, b)
+    assert_state(out, oracle_states.merge_state(*a, *b), "bf16")
+    only_a, only_b = b[1] == NEG_INF, a[1] == NEG_INF
+    neither, both = only_a & only_b, ~only_a & ~only_b
+    assert all(bool(x.any()) for x in (neither, both, only_a & ~only_b, only_b & ~only_a))
+    assert torch.equal(out[0][only_a & ~only_b], a[0][only_a & ~only_b]), "one state alone is copied"
+    assert torch.equal(out[1][only_b & ~only_a], b[1][only_b & ~only_a])
+    assert not out[0][neither].any()
+    assert bool((out[1][neither] == NEG_INF).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_in_place(target: str, dtype: str) -> None:
+    a, b = random_state(dtype, 11, 3, 64), random_state(dtype, 11, 3, 64)
+    reference = oracle_states.merge_state(*a, *b)
+    emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, a, deep_rows=2)
+    assert_state(a, reference, dtype)
+
+
+@pytest.mark.parametrize("deep_rows", [1, 2])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, deep_rows: int) -> None:
+    a, b = random_state("fp16", 9, 3, 80), random_state("fp16", 9, 3, 80)
+    kept = torch.tensor([1, 0, 0, 1, 0, 1, 1, 1, 0], dtype=torch.bool)
+    reference = oracle_states.merge_state(*a, *b)
+    for v, s in (a, b):
+        v[kept], s[kept] = float("nan"), float("nan")
+    before = a[0].clone(), a[1].clone()
+    mask = torch.where(kept, 0, 255).to(torch.uint8)
+    program = emulated.program("merge_state", target, "fp16")
+    emulated.merge_state(program, a, b, a, mask, deep_rows)
+    chosen = oracle_states.MergedState(*(x[~kept] for x in reference))
+    assert_state((a[0][~kept], a[1][~kept]), chosen, "fp16")
+    assert torch.equal(a[0][kept].view(torch.int16), before[0][kept].view(torch.int16))
+    assert torch.equal(a[1][kept].view(torch.int32), before[1][kept].view(torch.int32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_offsets_beyond_32_bits(target: str) -> None:
+    apart = (1 << 32) + 64  # elements between rows, and between heads of the other state
+    buffers = [emu.SparseBuffer(3 * 2 * apart * 2) for _ in range(2)]
+    a, b = random_state("bf16", 3, 2, 64), random_state("bf16", 3, 2, 64)
+    far_a = buffers[0].torch(torch.bfloat16, (3, 2, 64), (2 * apart, 64, 1)).copy_(a[0])
+    far_b = buffers[1].torch(torch.bfloat16, (3, 2, 64), (64, apart, 1)).copy_(b[0])
+    out = torch.full_like(a[1], float("nan"))
+    program = emulated.program("merge_state", target, "bf16")
+    emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out), deep_rows=2)
+    assert_state((far_a, out), oracle_states.merge_state(*a, *b), "bf16")

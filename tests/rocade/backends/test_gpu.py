@@ -1,0 +1,173 @@
+"""State functions and append on a real GPU: graph replay, several streams, devices and processes, host cost.
+
+Skipped where torch sees no CUDA or ROCm device, and for a backend that `rocade.explain` says does not serve.
+Results are compared with the same call in fp64 on the CPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import rocade
+from rocade.conformance import oracle_states
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA or ROCm device")
+
+ROWS, HEADS, DIM = 37, 5, 72
+State = tuple[torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture(params=["hip", "torch"])
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    for op in ("merge_state", "append_paged_kv_cache"):
+        found = rocade.explain(op, device="cuda", backend=name)
+        if found.backend is None:
+            pytest.skip(str(found))
+    return name
+
+
+def state(rows: int = ROWS, device: str = "cuda") -> State:
+    v = torch.randn(rows, HEADS, DIM, dtype=torch.float16, device=device)
+    return v, torch.randn(rows, HEADS, device=device) * 3
+
+
+def assert_merged(got: State, a: State, b: State) -> None:
+    expected = oracle_states.merge_state(*(x.cpu() for x in (*a, *b)))
+    torch.testing.assert_close(got[0].cpu().double(), expected.v, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(got[1].cpu().double(), expected.s, rtol=1e-5, atol=1e-5)
+
+
+def test_a_captured_graph_reads_what_its_buffers_hold_at_replay(backend: str) -> None:
+    a, b, c = state(), state(), state()
+    many = torch.randn(ROWS, 3, HEADS, DIM, dtype=torch.float16, device="cuda")
+    weights = torch.randn(ROWS, 3, HEADS, device="cuda")
+    mask = torch.ones(ROWS, dtype=torch.bool, device="cuda")
+
+    def work() -> tuple[State, State, State]:
+        merged = rocade.merge_state(*a, *b, backend=backend)
+        kept = tuple(x.clone() for x in merged)
+        rocade.merge_state_in_place(*merged, *c, mask, backend=backend)
+        return (kept[0], kept[1]), merged, rocade.merge_states(many, weights, backend=backend)
+
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first, second, third = work()
+    for x in (*a, *b, *c, many, weights):
+        x.copy_(torch.randn_like(x))
+    mask.copy_(torch.arange(ROWS, device="cuda") % 2 == 0)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_merged(first, a, b)
+    on = mask.cpu()
+    rows = [(x[mask], y[mask]) for x, y in (second, first, c)]
+    assert_merged(rows[0], rows[1], rows[2])
+    for after, before in zip(second, first, strict=True):
+        assert torch.equal(after.cpu()[~on], before.cpu()[~on])
+    expected = oracle_states.merge_states(many.cpu(), weights.cpu())
+    torch.testing.assert_close(third[0].cpu().double(), expected.v, rtol=1e-3, atol=1e-3)
+
+
+def test_work_goes_to_the_current_stream(backend: str) -> None:
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    given = [(state(4096), state(4096)) for _ in streams]
+    torch.cuda.synchronize()
+    results: list[State] = []
+    for stream, (a, b) in zip(streams, given, strict=True):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # what follows on another stream would be done long before
+            a[0].mul_(2.0)
+            results.append(rocade.merge_state(*a, *b, backend=backend))
+    torch.cuda.synchronize()
+    for got, (a, b) in zip(results, given, strict=True):
+        assert_merged(got, a, b)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_tensor_on_another_device_than_the_current_one(backend: str) -> None:
+    for index in (1, 0, 1):
+        a, b = state(device=f"cuda:{index}"), state(device=f"cuda:{index}")
+        assert_merged(rocade.merge_state(*a, *b, backend=backend), a, b)
+
+
+FORKED = """
+import os, sys, torch, rocade
+backend = sys.argv[1]
+def merge(device):
+    v, s = torch.full((8, 4, 64), 2.0, device=device, dtype=torch.float16), torch.zeros(8, 4, device=device)
+    merged = rocade.merge_state(v, s, -v, s, backend=backend if device == "cuda" else "auto")
+    assert float(merged[0].abs().max()) == 0.0 and float((merged[1] - 1).abs().max()) < 1e-6
+merge("cpu")  # the library is in use before the fork; CUDA itself cannot cross one
+children = []
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        merge("cuda")
+        os._exit(0)
+    children.append(child)
+merge("cuda")
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+print(codes)
+"""
+
+
+def test_children_of_a_fork_use_the_gpu(backend: str) -> None:
+    command = [sys.executable, "-c", FORKED, backend]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("[0, 0]", 0), done.stderr
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_append_writes_every_token_to_its_slot(backend: str, layout: str) -> None:
+    pages, size, batch, heads, dim = 24, 16, 3, 4, 64
+    lengths, new = [40, 16, 90], [5, 16, 33]
+    shape = (pages, 2, size, heads, dim) if layout == "NHD" else (pages, 2, heads, size, dim)
+    cache = torch.full(shape, float("nan"), dtype=torch.bfloat16, device="cuda")
+    expected = cache.cpu().clone()
+    counts = [-(-n // size) for n in lengths]
+    table = torch.randperm(pages)[: sum(counts)].to(torch.int32)
+    indptr = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)
+    last = torch.tensor([(n - 1) % size + 1 for n in lengths], dtype=torch.int32)
+    starts = torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32)
+    requests, places = rocade.get_batch_indices_positions(
+        starts, torch.tensor(lengths, dtype=torch.int32), sum(new)
+    )
+    key, value = (torch.randn(sum(new), heads, dim).to(torch.bfloat16) for _ in range(2))
+    for i in range(sum(new)):
+        page = int(table[int(indptr[requests[i]]) + int(places[i]) // size])
+        slot = int(places[i]) % size
+        for which, rows in enumerate((key, value)):
+            view = expected[page, which] if layout == "NHD" else expected[page, which].transpose(0, 1)
+            view[slot] = rows[i]
+    device = [x.cuda() for x in (key, value, requests, places)]
+    arrays = [x.cuda() for x in (table, indptr, last)]
+    rocade.append_paged_kv_cache(*device, cache, *arrays, layout, backend=backend)
+    assert batch == len(lengths)
+    assert torch.equal(cache.cpu().view(torch.int16), expected.view(torch.int16))
+
+
+def test_a_launch_costs_the_cpu_at_most_five_microseconds() -> None:
+    from arch_caps import Op
+    from rocade import _dispatch, _request
+
+    request = _request.states(Op.MERGE_STATE, dtype=torch.float16, num_heads=HEADS, head_dim=DIM)
+    if rocade.explain("merge_state", device="cuda", backend="hip").backend is None:
+        pytest.skip("no kernels for this GPU")
+    chosen = _dispatch.select(request, torch.device("cuda:0"), "hip")
+    a, b, out = state(), state(), state()
+    spent = []
+    for _ in range(30):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(100):
+            chosen.merge_state(*a, *b, *out)
+        spent.append((time.perf_counter() - start) / 100)
+    torch.cuda.synchronize()
+    assert sorted(spent)[len(spent) // 2] <= 5e-6
