@@ -161,11 +161,82 @@ class AppendPagedKvCacheArgs(Structure):
     ]
 
 
+class AttentionItem(Structure):
+    """One piece of work: a tile of query rows of one request and KV head, against a range of keys.
+
+    The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
+    the group. Keys are counted from the first of the request at its level; positions are global. See
+    docs/pages/design/attention.md.
+    """
+
+    _fields_ = [
+        ("mask_bit", c_int64),  # of the custom mask: bit of the tile's first token and key 0
+        ("q_begin", c_int32),  # row of the tile's first token in q and out
+        ("first_row", c_uint32),  # of the tile: its first head in the group, below `group`
+        ("rows", c_uint32),  # of the tile, at most those of the kernel's shape
+        ("kv_head", c_int32),
+        ("kv_begin", c_int32),  # keys to attend to: [kv_begin, kv_end)
+        ("kv_end", c_int32),
+        ("kv_base", c_int32),  # dense: row of key 0 in k and v; paged: place of the first page in `pages`
+        ("q_position", c_int32),  # global position of the tile's first token, unless `positions` gives all
+        ("kv_position", c_int32),  # global position of key 0
+        ("flags", c_uint32),  # 1: causal
+        ("state", c_int32),  # row of `partial` for the first token; negative: the result is final
+        ("state_step", c_int32),  # rows of `partial` from a token to the next
+        ("mask_step", c_int32),  # bits of the custom mask from a token to the next
+        ("reserved", c_int32),
+    ]
+
+
+class AttentionArgs(Structure):
+    """Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
+
+    Tensors: q, out `[tokens, Hq, D]`; dense k, v by row and head; paged k, v by page, row and head; lse
+    `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, Hq, D]` and partial_lse `[states, Hq]`, fp32 and
+    contiguous; state_out, state_lse: a state of all rows that final results are merged with, or null. All
+    addresses and strides but those of lse are multiples of 16 bytes.
+    """
+
+    _fields_ = [
+        ("items", c_void_p),
+        ("first_item", c_void_p),  # int32, one more than blocks
+        ("q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("out", c_void_p),
+        ("lse", c_void_p),
+        ("partial_out", c_void_p),
+        ("partial_lse", c_void_p),
+        ("state_out", c_void_p),
+        ("state_lse", c_void_p),
+        ("pages", c_void_p),  # int32 page numbers of all requests; null: k and v are dense
+        ("positions", c_void_p),  # int32, global position of each token; null: affine, as the items say
+        ("mask", c_void_p),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
+        *((name, c_int64) for name in ("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head")),
+        *((name, c_int64) for name in ("k_page", "k_row", "k_head", "v_page", "v_row", "v_head")),
+        *((name, c_int64) for name in ("state_row", "state_head", "state_lse_row", "state_lse_head")),
+        ("heads", c_uint32),  # query heads
+        ("group", c_uint32),  # query heads of a KV head
+        ("head_dim", c_uint32),  # a multiple of 8, at most the kernel's
+        ("group_magic", c_uint32),  # divides by group; see hip/division.hpp
+        ("page_size", c_uint32),
+        ("page_magic", c_uint32),  # divides by page_size
+        ("num_pages", c_uint32),  # pages beyond are not read
+        ("window_left", c_int32),  # negative: none
+        ("scale", ctypes.c_float),  # of the logits, natural
+        ("soft_cap", ctypes.c_float),  # 0: none
+        ("out_scale", ctypes.c_float),  # of the values
+        ("reserved", c_uint32),
+    ]
+
+
 ARGS: tuple[type[Structure], ...] = (
     MergeStateArgs,
     MergeStatesArgs,
     AttentionSumArgs,
     AppendPagedKvCacheArgs,
+    AttentionItem,
+    AttentionArgs,
 )
 
 _C_TYPES = {

@@ -253,4 +253,137 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
 
+/// One piece of work: a tile of query rows of one request and KV head, against a range of keys.
+///
+/// The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
+/// the group. Keys are counted from the first of the request at its level; positions are global. See
+/// docs/pages/design/attention.md.
+struct AttentionItem {
+  i64 mask_bit;
+  i32 q_begin;
+  u32 first_row;
+  u32 rows;
+  i32 kv_head;
+  i32 kv_begin;
+  i32 kv_end;
+  i32 kv_base;
+  i32 q_position;
+  i32 kv_position;
+  u32 flags;
+  i32 state;
+  i32 state_step;
+  i32 mask_step;
+  i32 reserved;
+};
+static_assert(sizeof(AttentionItem) == 64);
+static_assert(__builtin_offsetof(AttentionItem, mask_bit) == 0);
+static_assert(__builtin_offsetof(AttentionItem, q_begin) == 8);
+static_assert(__builtin_offsetof(AttentionItem, first_row) == 12);
+static_assert(__builtin_offsetof(AttentionItem, rows) == 16);
+static_assert(__builtin_offsetof(AttentionItem, kv_head) == 20);
+static_assert(__builtin_offsetof(AttentionItem, kv_begin) == 24);
+static_assert(__builtin_offsetof(AttentionItem, kv_end) == 28);
+static_assert(__builtin_offsetof(AttentionItem, kv_base) == 32);
+static_assert(__builtin_offsetof(AttentionItem, q_position) == 36);
+static_assert(__builtin_offsetof(AttentionItem, kv_position) == 40);
+static_assert(__builtin_offsetof(AttentionItem, flags) == 44);
+static_assert(__builtin_offsetof(AttentionItem, state) == 48);
+static_assert(__builtin_offsetof(AttentionItem, state_step) == 52);
+static_assert(__builtin_offsetof(AttentionItem, mask_step) == 56);
+static_assert(__builtin_offsetof(AttentionItem, reserved) == 60);
+
+/// Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
+///
+/// Tensors: q, out `[tokens, Hq, D]`; dense k, v by row and head; paged k, v by page, row and head; lse
+/// `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, Hq, D]` and partial_lse `[states, Hq]`, fp32 and
+/// contiguous; state_out, state_lse: a state of all rows that final results are merged with, or null. All
+/// addresses and strides but those of lse are multiples of 16 bytes.
+struct AttentionArgs {
+  void* items;
+  void* first_item;
+  void* q;
+  void* k;
+  void* v;
+  void* out;
+  void* lse;
+  void* partial_out;
+  void* partial_lse;
+  void* state_out;
+  void* state_lse;
+  void* pages;
+  void* positions;
+  void* mask;
+  i64 q_row;
+  i64 q_head;
+  i64 out_row;
+  i64 out_head;
+  i64 lse_row;
+  i64 lse_head;
+  i64 k_page;
+  i64 k_row;
+  i64 k_head;
+  i64 v_page;
+  i64 v_row;
+  i64 v_head;
+  i64 state_row;
+  i64 state_head;
+  i64 state_lse_row;
+  i64 state_lse_head;
+  u32 heads;
+  u32 group;
+  u32 head_dim;
+  u32 group_magic;
+  u32 page_size;
+  u32 page_magic;
+  u32 num_pages;
+  i32 window_left;
+  float scale;
+  float soft_cap;
+  float out_scale;
+  u32 reserved;
+};
+static_assert(sizeof(AttentionArgs) == 288);
+static_assert(__builtin_offsetof(AttentionArgs, items) == 0);
+static_assert(__builtin_offsetof(AttentionArgs, first_item) == 8);
+static_assert(__builtin_offsetof(AttentionArgs, q) == 16);
+static_assert(__builtin_offsetof(AttentionArgs, k) == 24);
+static_assert(__builtin_offsetof(AttentionArgs, v) == 32);
+static_assert(__builtin_offsetof(AttentionArgs, out) == 40);
+static_assert(__builtin_offsetof(AttentionArgs, lse) == 48);
+static_assert(__builtin_offsetof(AttentionArgs, partial_out) == 56);
+static_assert(__builtin_offsetof(AttentionArgs, partial_lse) == 64);
+static_assert(__builtin_offsetof(AttentionArgs, state_out) == 72);
+static_assert(__builtin_offsetof(AttentionArgs, state_lse) == 80);
+static_assert(__builtin_offsetof(AttentionArgs, pages) == 88);
+static_assert(__builtin_offsetof(AttentionArgs, positions) == 96);
+static_assert(__builtin_offsetof(AttentionArgs, mask) == 104);
+static_assert(__builtin_offsetof(AttentionArgs, q_row) == 112);
+static_assert(__builtin_offsetof(AttentionArgs, q_head) == 120);
+static_assert(__builtin_offsetof(AttentionArgs, out_row) == 128);
+static_assert(__builtin_offsetof(AttentionArgs, out_head) == 136);
+static_assert(__builtin_offsetof(AttentionArgs, lse_row) == 144);
+static_assert(__builtin_offsetof(AttentionArgs, lse_head) == 152);
+static_assert(__builtin_offsetof(AttentionArgs, k_page) == 160);
+static_assert(__builtin_offsetof(AttentionArgs, k_row) == 168);
+static_assert(__builtin_offsetof(AttentionArgs, k_head) == 176);
+static_assert(__builtin_offsetof(AttentionArgs, v_page) == 184);
+static_assert(__builtin_offsetof(AttentionArgs, v_row) == 192);
+static_assert(__builtin_offsetof(AttentionArgs, v_head) == 200);
+static_assert(__builtin_offsetof(AttentionArgs, state_row) == 208);
+static_assert(__builtin_offsetof(AttentionArgs, state_head) == 216);
+static_assert(__builtin_offsetof(AttentionArgs, state_lse_row) == 224);
+static_assert(__builtin_offsetof(AttentionArgs, state_lse_head) == 232);
+static_assert(__builtin_offsetof(AttentionArgs, heads) == 240);
+static_assert(__builtin_offsetof(AttentionArgs, group) == 244);
+static_assert(__builtin_offsetof(AttentionArgs, head_dim) == 248);
+static_assert(__builtin_offsetof(AttentionArgs, group_magic) == 252);
+static_assert(__builtin_offsetof(AttentionArgs, page_size) == 256);
+static_assert(__builtin_offsetof(AttentionArgs, page_magic) == 260);
+static_assert(__builtin_offsetof(AttentionArgs, num_pages) == 264);
+static_assert(__builtin_offsetof(AttentionArgs, window_left) == 268);
+static_assert(__builtin_offsetof(AttentionArgs, scale) == 272);
+static_assert(__builtin_offsetof(AttentionArgs, soft_cap) == 276);
+static_assert(__builtin_offsetof(AttentionArgs, out_scale) == 280);
+static_assert(__builtin_offsetof(AttentionArgs, reserved) == 284);
+
 } // namespace rocade

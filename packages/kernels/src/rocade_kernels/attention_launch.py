@@ -1,0 +1,44 @@
+"""Shapes of the attention kernel's instances: query rows and keys of a block, threads, LDS. Plain numbers only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HEAD_DIMS = (64, 128, 256)  # other multiples of 8 use the next larger one
+ELEMENT_BYTES = 2
+TABLE_ENTRY_BYTES = 16  # of one key's place, when tables fit beside the tiles
+
+
+class AttentionShape(NamedTuple):
+    """What one block of an instance does at a time; hip/attention/attention.hip has the same numbers."""
+
+    rows: int  # packed query rows of a work item
+    keys: int  # of a tile: ranges are visited in steps of this
+    threads: int
+    lds_bytes: int
+
+
+def kernel_dim(head_dim: int) -> int:
+    """Head dim of the instance that serves `head_dim`.
+
+    Raises:
+        ValueError: none does.
+    """
+    for dim in HEAD_DIMS:
+        if 0 < head_dim <= dim and head_dim % 8 == 0:
+            return dim
+    raise ValueError(f"head_dim is {head_dim}; expected a multiple of 8 up to {HEAD_DIMS[-1]}")
+
+
+def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShape:
+    """Shape of the instance for `dim` of HEAD_DIMS, on a GPU with this wave size and LDS."""
+    most_keys = lds_bytes // (4 * dim * ELEMENT_BYTES)
+    if decode:
+        waves = 4 if most_keys > 128 else 2 if most_keys >= 64 else 1
+        rows, keys = 16, 32 * waves
+    else:
+        waves = 4 if dim > 128 else 8
+        rows, keys = 32 * waves, 32 if most_keys < 64 else 64
+    tiles, tables = 4 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
+    fits = tiles + tables <= lds_bytes
+    return AttentionShape(rows, keys, waves * wave, tiles + tables if fits else tiles)

@@ -1,0 +1,78 @@
+// Copies from global memory straight to LDS, their waits, and the reads of LDS that matrix operands need, on
+// AMD.
+#pragma once
+#include "types.hpp"
+
+namespace rocade {
+
+/// Bytes that one lane of a direct copy moves.
+inline constexpr int kCopyBytes = kTarget.max_direct_to_lds_bits / 8;
+/// Reads of 16 bytes by neighbouring lanes are free of conflicts when they spread over this many bytes of
+/// LDS.
+inline constexpr int kBankSpan = kTarget.max_direct_to_lds_bits == 128 ? 256 : 128;
+
+/// How columns of a tile in LDS become operands, whose elements are neighbours in a column.
+enum class Transpose { in_registers, quads, matrices };
+inline constexpr Transpose kTranspose =
+    kTarget.max_direct_to_lds_bits == 128 ? Transpose::quads : Transpose::in_registers;
+
+using LdsBytes = __attribute__((address_space(3))) char*;
+
+/// LDS of the block: `name` is its first byte.
+#define ROCADE_BLOCK_LDS(name, bytes)                                                                        \
+  ROCADE_SHARED alignas(128) static char name##_bytes[bytes];                                                \
+  const rocade::LdsBytes name = (rocade::LdsBytes)name##_bytes
+
+template <class V> ROCADE_DEVICE V read_lds(LdsBytes from) {
+  return *(__attribute__((address_space(3))) const V*)from;
+}
+template <class V> ROCADE_DEVICE void write_lds(LdsBytes to, V value) {
+  *(__attribute__((address_space(3))) V*)to = value;
+}
+
+/// Starts a copy of kCopyBytes a lane: lane L's go to `to` + kOffset + L * kCopyBytes. `to` is the same in
+/// all lanes. Lanes that are not active copy nothing. The compiler does not see the copy: wait with
+/// `copies_done`.
+template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* from) {
+  static_assert(kCopyBytes == 4 || kCopyBytes == 16);
+  // One wait state between M0 and a global load to LDS (CDNA3 ISA, 4.5). The compiler sets M0 wherever it
+  // needs it.
+  if constexpr (kCopyBytes == 16)
+    asm volatile("s_add_u32 m0, %1, %2\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, off" ::"v"(from), "s"(to),
+                 "n"(kOffset)
+                 : "memory", "scc");
+  else
+    asm volatile("s_add_u32 m0, %1, %2\n\ts_nop 0\n\tglobal_load_lds_dword %0, off" ::"v"(from), "s"(to),
+                 "n"(kOffset)
+                 : "memory", "scc");
+}
+
+/// Ends a group of copies, which `copies_done` counts: nothing to do here.
+ROCADE_DEVICE void end_copies() {}
+
+/// Waits until all copies of this wave are in LDS; a barrier must follow before other waves read them.
+ROCADE_DEVICE void copies_done() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+
+/// 16 bytes that are a lane's operand as they lie in LDS.
+template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {
+  return read_lds<Vector<T, 8>>(from);
+}
+
+#if defined(__gfx950__)
+/// ds_read_b64_tr_b16: 16 lanes read 4 rows of 16 elements, lane L 4 of row L / 4; lane L gets column L.
+template <class T> ROCADE_DEVICE Vector<T, 4> read_transposed(LdsBytes from) {
+  typedef short Quad __attribute__((ext_vector_type(4)));
+  return bits_as<Vector<T, 4>>(
+      __builtin_amdgcn_ds_read_tr16_b64_v4i16((__attribute__((address_space(3))) Quad*)from));
+}
+#endif
+
+/// The low, or the high, 16 bits of two words, in one word.
+ROCADE_DEVICE u32 low_halves(u32 first, u32 second) {
+  return __builtin_amdgcn_perm(second, first, 0x05040100);
+}
+ROCADE_DEVICE u32 high_halves(u32 first, u32 second) {
+  return __builtin_amdgcn_perm(second, first, 0x07060302);
+}
+
+} // namespace rocade

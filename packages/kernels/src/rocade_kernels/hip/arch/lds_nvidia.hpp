@@ -1,0 +1,64 @@
+// Copies from global to shared memory, their waits, and the reads that matrix operands need, on NVIDIA.
+#pragma once
+#include "types.hpp"
+
+namespace rocade {
+
+inline constexpr int kCopyBytes = 16;
+/// Reads of 16 bytes by neighbouring lanes are free of conflicts when they spread over this many bytes.
+inline constexpr int kBankSpan = 128;
+
+/// How columns of a tile in LDS become operands, whose elements are neighbours in a column.
+enum class Transpose { in_registers, quads, matrices };
+inline constexpr Transpose kTranspose = Transpose::matrices;
+
+using LdsBytes = __attribute__((address_space(3))) char*;
+
+/// Shared memory of the block; the launch says how much.
+#define ROCADE_BLOCK_LDS(name, bytes)                                                                        \
+  extern ROCADE_SHARED __attribute__((aligned(128))) char name##_bytes[];                                    \
+  const rocade::LdsBytes name = (rocade::LdsBytes)name##_bytes
+
+template <class V> ROCADE_DEVICE V read_lds(LdsBytes from) {
+  return *(__attribute__((address_space(3))) const V*)from;
+}
+template <class V> ROCADE_DEVICE void write_lds(LdsBytes to, V value) {
+  *(__attribute__((address_space(3))) V*)to = value;
+}
+
+ROCADE_DEVICE u32 lds_address(LdsBytes at) { return static_cast<u32>(reinterpret_cast<u64>(at)); }
+
+/// Starts a copy of 16 bytes a lane: lane L's go to `to` + kOffset + 16 L.
+template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(lds_address(to) + kOffset + 16 * lane_id()),
+               "l"(from)
+               : "memory");
+}
+
+/// Ends a group of copies, which `copies_done` counts.
+ROCADE_DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until all copies of this thread are in LDS; a barrier must follow before others read them.
+ROCADE_DEVICE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+/// ldmatrix.x4: lane L gives the address of row L % 8 of the 8 x 8 matrix L / 8.
+template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {
+  u32 a, b, c, d;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(lds_address(from))
+               : "memory");
+  return bits_as<Vector<T, 8>>(Vector<u32, 4>{a, b, c, d});
+}
+
+/// The same, each matrix transposed.
+template <class T> ROCADE_DEVICE Vector<T, 8> read_transposed(LdsBytes from) {
+  u32 a, b, c, d;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(lds_address(from))
+               : "memory");
+  return bits_as<Vector<T, 8>>(Vector<u32, 4>{a, b, c, d});
+}
+
+} // namespace rocade

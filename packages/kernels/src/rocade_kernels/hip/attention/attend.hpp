@@ -1,0 +1,305 @@
+// Attention of one block of threads: load, multiply, softmax, multiply, store, on tiles, item after item.
+//
+// Waves share tiles of keys and values in LDS, of which there are two pairs: while one is used, the other is
+// filled. kRowWaves waves stand side by side over query rows, kKeyWaves over the keys of a tile; the latter's
+// states are merged at the end of an item.
+#pragma once
+#include "attention/keys.hpp"
+#include "attention/rows.hpp"
+#include "attention/store.hpp"
+#include "tiles/softmax.hpp"
+
+namespace rocade {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+/// Shape of a block's work. Query rows: kRowWaves * kRowTiles * kSize.
+template <class Element, int kHeadDim, int kProduct, int kRowTileCount, int kRowWaveCount, int kKeyWaveCount,
+          int kTileKeys>
+struct Shape {
+  using T = Element;
+  using P = Product<T, kProduct>;
+  static constexpr int kDim = kHeadDim, kRowTiles = kRowTileCount, kKeys = kTileKeys;
+  static constexpr int kRowWaves = kRowWaveCount, kKeyWaves = kKeyWaveCount, kWaves = kRowWaves * kKeyWaves;
+  static constexpr int kThreads = kWaves * kWave;
+  static constexpr int kWaveRows = kRowTiles * P::kRows, kBlockRows = kRowWaves * kWaveRows;
+  static constexpr int kWaveKeys = kKeys / kKeyWaves; // of each tile
+  static constexpr int kKeyTiles = kWaveKeys / P::kColumns, kOutTiles = kDim / P::kColumns;
+  static constexpr int kDimSteps = kDim / P::kDepth, kKeySteps = kWaveKeys / P::kDepth;
+  static_assert(kKeySteps * P::kDepth == kWaveKeys && kDimSteps * P::kDepth == kDim);
+
+  static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(T));
+  using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
+  using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes>, kWaves>;
+  static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
+  static constexpr int kTilesBytes = 2 * kPairBytes;
+  template <bool> struct TableOf {
+    using type = LdsTable<kKeys, kThreads>;
+  };
+  template <> struct TableOf<false> {
+    using type = LaneTable<kKeys, kThreads>;
+  };
+  static constexpr bool kTableFits = kTilesBytes + LdsTable<kKeys, kThreads>::kBytes <= kTarget.lds_bytes;
+  using Table = typename TableOf<kTableFits>::type;
+  using Copies = KeyCopies<KeyTile, ValueTile, Table>;
+  static constexpr int kLdsBytes = kTilesBytes + Table::kBytes;
+  static_assert(kLdsBytes <= kTarget.lds_bytes);
+
+  using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
+  using Output = RegisterTile<P, kRowTiles, kOutTiles>;
+};
+
+/// One wave's part of an item.
+template <class S> struct Attend {
+  using T = typename S::T;
+  using P = typename S::P;
+  using Operand = typename P::Operand;
+  static constexpr int kLaneRows = S::kRowTiles * P::kLaneRows;
+
+  const Args& args;
+  const Mask mask;
+  const Rows rows;
+  const LdsBytes lds;
+  const u32 wave, row_wave, key_wave;
+  float scale; // of logits, log2, never negative
+  Operand queries[S::kRowTiles][S::kDimSteps];
+  KeyRange visible[kLaneRows]; // of this lane's rows
+  KeyRange seen, all_see;      // of any, and of every, row of this wave
+  KeyRange visited;            // by the block
+  Softmax<P, S::kRowTiles> softmax;
+  typename S::Output output;
+
+  ROCADE_DEVICE Attend(const Args& a, const Item& item, LdsBytes block_lds)
+      : args(a), mask(a, item), rows{a, item}, lds(block_lds),
+        wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
+        key_wave(wave % S::kKeyWaves) {
+    output.clear();
+    find_visible();
+    load_queries();
+  }
+
+  ROCADE_DEVICE void run() {
+    const typename S::Table table(KeyPlaces(args, rows.item, sizeof(T)), visited.end, lds + S::kTilesBytes);
+    typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
+    if (visited.begin < visited.end)
+      copies.begin(visited.begin, pair(0));
+    int now = 0; // which of the two pairs of tiles is in use
+    for (i32 tile = visited.begin; tile < visited.end; tile += S::kKeys) {
+      copies_done();
+      barrier();
+      if (tile + S::kKeys < visited.end)
+        copies.start(tile + S::kKeys, 1 - now, pair(1 - now));
+      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair(now),
+                  pair(now) + S::KeyTile::kBytes);
+      now = 1 - now;
+    }
+    barrier(); // LDS is free again
+  }
+
+  // Waves that share rows leave their states in LDS for the first of them, which stores. What is read of the
+  // arguments is given anew: they would take registers all along.
+  ROCADE_DEVICE void store(const Args& again, const Item& item) {
+    float total[kLaneRows];
+    ROCADE_UNROLL
+    for (int k = 0; k < kLaneRows; ++k)
+      total[k] = softmax.total(k);
+    if constexpr (S::kKeyWaves > 1) {
+      using Exchange = StateExchange<P, kLaneRows, S::kRowTiles, S::kOutTiles>;
+      static_assert(S::kRowWaves * (S::kKeyWaves - 1) * Exchange::kBytes <= S::kLdsBytes);
+      const LdsBytes mine = lds + row_wave * ((S::kKeyWaves - 1) * Exchange::kBytes);
+      if (key_wave > 0)
+        Exchange::leave(mine + (key_wave - 1) * Exchange::kBytes, softmax.base, total, output);
+      barrier();
+      ROCADE_UNROLL
+      for (u32 w = 1; key_wave == 0 && w < S::kKeyWaves; ++w)
+        Exchange::merge(mine + (w - 1) * Exchange::kBytes, softmax.base, total, output);
+      barrier();
+      if (key_wave > 0)
+        return;
+    }
+    const Rows these{again, item};
+    const Results<S> results(again, these);
+    ROCADE_UNROLL
+    for (int k = 0; k < kLaneRows; ++k)
+      if (these.holds(row(k)))
+        results.store(row(k), k, softmax.base[k], total[k], output);
+  }
+
+private:
+  ROCADE_DEVICE LdsBytes pair(int which) const { return lds + which * S::kPairBytes; }
+
+  ROCADE_DEVICE u32 row(int k) const {
+    return row_wave * S::kWaveRows + static_cast<u32>(k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
+  }
+
+  ROCADE_DEVICE void find_visible() {
+    ROCADE_UNROLL
+    for (int k = 0; k < kLaneRows; ++k)
+      visible[k] = mask.visible(rows.position(rows.within(row(k))));
+    if (args.positions != nullptr || args.mask != nullptr) {
+      seen = visited = mask.keys;
+      all_see = KeyRange{0, 0};
+      return;
+    }
+    const u32 first = row_wave * S::kWaveRows;
+    const i32 low = rows.position(rows.within(first)),
+              high = rows.position(rows.within(first + S::kWaveRows - 1));
+    seen = mask.any(low, high);
+    if (!rows.holds(first))
+      seen.end = seen.begin;
+    all_see = mask.every(low, high);
+    visited = mask.any(rows.position(0), rows.position(rows.item.rows - 1));
+  }
+
+  // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
+  ROCADE_DEVICE void load_queries() {
+    scale = __builtin_fabsf(args.scale) * kLog2E;
+    ROCADE_UNROLL
+    for (int m = 0; m < S::kRowTiles; ++m)
+      ROCADE_UNROLL
+    for (int p = 0; p < P::kPieces; ++p) {
+      const u32 at = rows.within(row(m * P::kLaneRows + P::piece_row(p)));
+      const T* from = static_cast<const T*>(args.q) + rows.place(at, args.q_row, args.q_head);
+      ROCADE_UNROLL
+      for (int s = 0; s < S::kDimSteps; ++s)
+        load_piece(queries[m][s], p, from, static_cast<u32>(s * P::kDepth + P::piece_depth(p)));
+    }
+    if (args.scale < 0)
+      for (auto& tile : queries)
+        for (auto& operand : tile)
+          operand = bits_as<Operand>(bits_as<Words4>(operand) ^ 0x80008000u);
+  }
+
+  // Piece p of an operand; zeros beyond head_dim.
+  ROCADE_DEVICE void load_piece(Operand& operand, int p, const T* from, u32 d) const {
+    using Piece = Vector<u16, P::kPiece>;
+    Piece piece = *reinterpret_cast<const Piece*>(from + (d < args.head_dim ? d : 0));
+    if (args.head_dim < S::kDim && d >= args.head_dim)
+      piece = Piece{};
+    ROCADE_UNROLL
+    for (int e = 0; e < P::kPiece; ++e) {
+      const u16 bits = piece[e];
+      operand[p * P::kPiece + e] = bits_as<T>(bits);
+    }
+  }
+
+  ROCADE_DEVICE void attend_tile(i32 first, LdsBytes keys, LdsBytes values) {
+    const KeyRange tile = {first, first + S::kWaveKeys};
+    if (!tile.meets(seen))
+      return;
+    typename S::Logits logits;
+    multiply_keys(logits, keys);
+    float factor = scale;
+    if (args.soft_cap > 0)
+      factor = cap(logits);
+    if (!all_see.contains(tile))
+      hide(logits, first);
+    softmax.follow(logits, factor, output);
+    softmax.weigh(logits, factor);
+    multiply_values(logits, values);
+  }
+
+  ROCADE_DEVICE void multiply_keys(typename S::Logits& logits, LdsBytes keys) {
+    const RowReader<typename S::KeyTile, P> reader;
+    const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
+    logits.clear();
+    ROCADE_UNROLL
+    for (int n = 0; n < S::kKeyTiles; ++n)
+      ROCADE_UNROLL
+    for (int s = 0; s < S::kDimSteps; ++s) {
+      const Operand columns = reader.read(from, n, s);
+      ROCADE_UNROLL
+      for (int m = 0; m < S::kRowTiles; ++m)
+        P::multiply(logits.part[m][n], queries[m][s], columns);
+    }
+  }
+
+  ROCADE_DEVICE void multiply_values(const typename S::Logits& weights, LdsBytes values) {
+    using Reader = ColumnReader<typename S::ValueTile, P>;
+    const LdsBytes from = values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
+    ROCADE_UNROLL
+    for (int t = 0; t < S::kKeySteps; ++t) {
+      Operand columns[S::kOutTiles];
+      Reader::read(from, t, columns);
+      ROCADE_UNROLL
+      for (int m = 0; m < S::kRowTiles; ++m) {
+        const Operand operand = weights_of(weights, m, t);
+        ROCADE_UNROLL
+        for (int i = 0; i < S::kOutTiles; ++i)
+          P::multiply(output.part[m][i], operand, columns[i]);
+      }
+    }
+  }
+
+  static ROCADE_DEVICE Operand weights_of(const typename S::Logits& weights, int m, int t) {
+    Vector<float, 8> x;
+    ROCADE_UNROLL
+    for (int e = 0; e < 8; ++e) {
+      const int at = 8 * t + e;
+      x[e] = weights.part[m][at / P::kResults][at % P::kResults];
+    }
+    return rounded<T, 8>(x);
+  }
+
+  // Logits become cap * tanh(logit / cap) in units of cap; returns their scale in log2.
+  ROCADE_DEVICE float cap(typename S::Logits& logits) const {
+    const float factor = 2 * scale / args.soft_cap; // tanh(x) = 1 - 2 / (1 + exp2(2 x log2 e))
+    ROCADE_UNROLL
+    for (auto& part : logits.part)
+      ROCADE_UNROLL
+    for (auto& tile : part)
+      ROCADE_UNROLL
+    for (int r = 0; r < P::kResults; ++r)
+      tile[r] = 1 - 2 * reciprocal(1 + exp2(tile[r] * factor));
+    return args.soft_cap * kLog2E;
+  }
+
+  ROCADE_DEVICE void hide(typename S::Logits& logits, i32 first) const {
+    ROCADE_UNROLL
+    for (int m = 0; m < S::kRowTiles; ++m)
+      ROCADE_UNROLL
+    for (int n = 0; n < S::kKeyTiles; ++n)
+      ROCADE_UNROLL
+    for (int r = 0; r < P::kResults; ++r) {
+      const KeyRange sees = visible[m * P::kLaneRows + P::row_of(r)];
+      const i32 key = first + n * P::kColumns + P::column(r);
+      if (static_cast<u32>(key - sees.begin) >= static_cast<u32>(sees.end - sees.begin))
+        logits.part[m][n][r] = kNegativeInfinity;
+    }
+    if (args.mask != nullptr)
+      hide_by_bits(logits, first);
+  }
+
+  ROCADE_DEVICE void hide_by_bits(typename S::Logits& logits, i32 first) const {
+    const u8* bits = static_cast<const u8*>(args.mask);
+    ROCADE_UNROLL
+    for (int k = 0; k < kLaneRows; ++k) {
+      const i64 start = rows.item.mask_bit + i64{rows.token(rows.within(row(k)))} * rows.item.mask_step;
+      ROCADE_UNROLL
+      for (int n = 0; n < S::kKeyTiles; ++n)
+        ROCADE_UNROLL
+      for (int r = 0; r < P::kResults; ++r) {
+        if (P::row_of(r) != k % P::kLaneRows)
+          continue;
+        const i64 bit = start + smaller(first + n * P::kColumns + P::column(r), mask.keys.end - 1);
+        if ((bits[bit >> 3] >> (bit & 7) & 1) == 0)
+          logits.part[k / P::kLaneRows][n][r] = kNegativeInfinity;
+      }
+    }
+  }
+};
+
+/// All items of this block.
+template <class S> ROCADE_DEVICE void attend_items(const Args* args, LdsBytes lds) {
+  const auto* first = (const ROCADE_CONSTANT i32*)args->first_item + block_x();
+  const i32 begin = first[0], end = first[1];
+  for (i32 k = begin; k < end; ++k) {
+    const Args* now = opaque(args);
+    const Item* item = (const Item*)now->items + k;
+    Attend<S> attend(*now, *item, lds);
+    attend.run();
+    attend.store(*opaque(args), *opaque(item));
+  }
+}
+
+} // namespace rocade

@@ -1,0 +1,170 @@
+// Tiles of keys or values in LDS: where their chunks of 16 bytes lie, how copies fill them, and their
+// operands.
+#pragma once
+#include "arch/lds.hpp"
+#include "arch/mma.hpp"
+
+namespace rocade {
+
+inline constexpr int kChunk = 16; // bytes
+
+/// In front of loops over registers: indices must be constants.
+#define ROCADE_UNROLL _Pragma("unroll")
+
+/// f.operator()<k>() for k from 0 to n - 1.
+template <int n, int k = 0, class F> ROCADE_DEVICE void each(F&& f) {
+  if constexpr (k < n) {
+    f.template operator()<k>();
+    each<n, k + 1>(f);
+  }
+}
+
+/// Rearranges the chunks of a row so that reads across rows meet different banks: an involution in each row.
+template <u32 kRepeat, u32 kMask, u32 kStep> struct Swizzle {
+  /// Rows whose distance is a multiple of this are rearranged alike.
+  static constexpr u32 kPeriod = kRepeat * (kMask + 1);
+  static ROCADE_DEVICE u32 chunk(u32 row, u32 chunk) { return chunk ^ ((row / kRepeat & kMask) * kStep); }
+};
+
+constexpr int at_most(int x, int limit) { return x < limit ? x : limit; }
+
+/// For operands read along rows, from neighbouring rows.
+template <int kRowBytes>
+using AlongRows =
+    Swizzle < kRowBytes<kBankSpan ? kBankSpan / kRowBytes : 1, at_most(kBankSpan, kRowBytes) / kChunk - 1, 1>;
+/// For operands read transposed: 4 rows of 32 bytes at a time, 8 rows of 16, or whole rows.
+template <int kRowBytes>
+using AcrossRows = Swizzle<1,
+                           kTranspose == Transpose::quads      ? 3
+                           : kTranspose == Transpose::matrices ? 7
+                                                               : 0,
+                           kTranspose == Transpose::quads ? 2 : 1>;
+
+/// Rows x kDim elements, row after row, filled by direct copies of `kWaves` waves.
+template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWaves> struct SharedTile {
+  using T = Element;
+  using Rearranged = TileSwizzle;
+  static constexpr int kRows = kTileRows, kDim = kTileDim;
+  static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(T));
+  static constexpr int kBytes = kRows * kRowBytes;
+
+  static constexpr int kWaveBytes = kWave * kCopyBytes; // of one copy of a wave
+  static constexpr int kAllBytes = kWaves * kWaveBytes; // of one copy of all waves
+  static constexpr int kCopies = kBytes / kAllBytes;    // of a wave, for the whole tile
+  static_assert(kCopies * kAllBytes == kBytes && (kAllBytes % kRowBytes == 0 || kRowBytes % kAllBytes == 0),
+                "waves share a tile in whole copies, which are whole rows or parts of one row");
+
+  /// Rows between what a lane fills in copy 0 and in copy c.
+  static constexpr int copy_step(int c) { return c * kAllBytes / kRowBytes; }
+  /// Row of the tile that this lane fills in copy 0.
+  static ROCADE_DEVICE u32 copy_row(u32 wave) { return (wave * kWave + lane_id()) * kCopyBytes / kRowBytes; }
+  /// Byte of the row, in memory, that this lane fetches in copy c.
+  static ROCADE_DEVICE u32 copy_byte(u32 wave, u32 c) {
+    const u32 within = (c * kAllBytes + (wave * kWave + lane_id()) * kCopyBytes) % kRowBytes;
+    const u32 row = copy_row(wave) + c * kAllBytes / kRowBytes % Rearranged::kPeriod;
+    return Rearranged::chunk(row, within / kChunk) * kChunk + within % kChunk;
+  }
+};
+
+/// Reads `columns` operands whose depth runs along the tile's rows: logits = queries x keys.
+template <class Tile, class P> struct RowReader {
+  int row, chunk;
+
+  ROCADE_DEVICE RowReader() : row(P::read_column()), chunk(P::read_chunk()) {}
+
+  /// Operand of tile rows kColumns * n + ..., depth step s.
+  ROCADE_DEVICE typename P::Operand read(LdsBytes tile, int n, int s) const {
+    static_assert(P::kColumns % Tile::Rearranged::kPeriod == 0 ||
+                  Tile::Rearranged::kPeriod % P::kColumns == 0);
+    const int at = Tile::Rearranged::chunk(row + n * P::kColumns % Tile::Rearranged::kPeriod,
+                                           s * (P::kDepth / 8) + chunk);
+    return read_operand<typename Tile::T>(tile + n * (P::kColumns * Tile::kRowBytes) + row * Tile::kRowBytes +
+                                          at * kChunk);
+  }
+};
+
+/// Elements of a row that one lane reads at once when it transposes in registers; they become the same place
+/// of as many operands, so that output column `m` of operand i is element kWide * m + i.
+template <class Tile, class P>
+inline constexpr int kInterleave =
+    kTranspose == Transpose::in_registers ? at_most(Tile::kDim / P::kColumns, 8) : 1;
+
+/// Reads `columns` operands whose depth runs down the tile's rows: outputs = weights x values. Depths of a
+/// step are in the order in which results become operands; see mma.hpp.
+template <class Tile, class P> struct ColumnReader {
+  using T = typename Tile::T;
+  using Operand = typename P::Operand;
+  static constexpr int kOperands = Tile::kDim / P::kColumns;
+  static constexpr int kWide = kInterleave<Tile, P>;
+
+  /// All operands of depth step t: rows kDepth * t + ...
+  static ROCADE_DEVICE void read(LdsBytes tile, int t, Operand (&out)[kOperands]) {
+    const LdsBytes from = tile + t * (P::kDepth * Tile::kRowBytes);
+#if defined(__AMDGCN__)
+    if constexpr (kTranspose == Transpose::quads)
+      read_quads(from, out);
+    else
+      read_in_registers(from, out);
+#else
+    read_matrices(from, out);
+#endif
+  }
+
+  /// Element of a row that column m of operand i is.
+  static ROCADE_DEVICE int element(int i, int m) {
+    return i / kWide * (kWide * P::kColumns) + kWide * m + i % kWide;
+  }
+
+private:
+#if defined(__gfx950__)
+  // Lanes of a group hold depths 4 * group + 0..3 of both halves of the step.
+  static ROCADE_DEVICE void read_quads(LdsBytes from, Operand (&out)[kOperands]) {
+    const int row = 4 * P::group() + lane() % 16 / 4;
+    ROCADE_UNROLL
+    for (int i = 0; i < kOperands; ++i) {
+      const int chunk = i * (P::kColumns / 8) + lane() % P::kColumns / 16 * 2 + lane() % 4 / 2;
+      const LdsBytes at =
+          from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row % 4, chunk) * kChunk + lane() % 2 * 8;
+      out[i].lo = read_transposed<T>(at);
+      out[i].hi = read_transposed<T>(at + P::kDepth / 2 * Tile::kRowBytes);
+    }
+  }
+#endif
+#if defined(__AMDGCN__)
+  using Wide = Vector<u32, kWide / 2 == 0 ? 1 : kWide / 2>;
+
+  static ROCADE_DEVICE void read_in_registers(LdsBytes from, Operand (&out)[kOperands]) {
+    const LdsBytes at = from + 4 * P::group() * Tile::kRowBytes + lane() % P::kColumns * (kWide * 2);
+    ROCADE_UNROLL
+    for (int block = 0; block < kOperands / kWide; ++block) {
+      Wide rows[8];
+      ROCADE_UNROLL
+      for (int j = 0; j < 8; ++j)
+        rows[j] = read_lds<Wide>(at + (j / 4 * (P::kDepth / 2) + j % 4) * Tile::kRowBytes +
+                                 block * (kWide * P::kColumns * 2));
+      ROCADE_UNROLL
+      for (int w = 0; w < kWide / 2; ++w) {
+        Vector<u32, 4> low, high;
+        ROCADE_UNROLL
+        for (int pair = 0; pair < 4; ++pair) {
+          const u32 first = rows[2 * pair][w], second = rows[2 * pair + 1][w];
+          low[pair] = low_halves(first, second);
+          high[pair] = high_halves(first, second);
+        }
+        out[block * kWide + 2 * w] = bits_as<Operand>(low);
+        out[block * kWide + 2 * w + 1] = bits_as<Operand>(high);
+      }
+    }
+  }
+#else
+  static ROCADE_DEVICE void read_matrices(LdsBytes from, Operand (&out)[kOperands]) {
+    const int row = lane() % 16;
+    ROCADE_UNROLL
+    for (int i = 0; i < kOperands; ++i)
+      out[i] = read_transposed<T>(from + row * Tile::kRowBytes +
+                                  Tile::Rearranged::chunk(row, 2 * i + lane() / 16) * kChunk);
+  }
+#endif
+};
+
+} // namespace rocade

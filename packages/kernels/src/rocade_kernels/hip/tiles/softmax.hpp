@@ -1,0 +1,119 @@
+// Online softmax of tiles of logits in registers: largest logit, weights, their sum, in base 2.
+//
+// Weights are taken relative to `base`, which follows the largest logit only when that rises by more than a
+// factor of 2^kSlack: sums and outputs stay exact multiples of each other, and most tiles need no rescaling.
+// Weights are then at most 2^kSlack, which fp16 holds, and sums stay in fp32.
+#pragma once
+#include "tiles/shared.hpp"
+
+namespace rocade {
+
+inline constexpr float kSlack = 8;
+
+/// Rows of `kTiles` results over `kColumnTiles` results each: logits of one wave.
+template <class P, int kTiles, int kColumnTiles> struct RegisterTile {
+  typename P::Result part[kTiles][kColumnTiles];
+
+  ROCADE_DEVICE void clear() {
+    ROCADE_UNROLL
+    for (auto& row : part)
+      ROCADE_UNROLL
+    for (auto& tile : row)
+      tile = typename P::Result{};
+  }
+};
+
+/// State of the softmax of the rows that a lane has parts of. A row's lanes agree on all but `sum`.
+template <class P, int kTiles> struct Softmax {
+  using Pair = Vector<float, 2>;
+  static constexpr int kRows = kTiles * P::kLaneRows;
+  static_assert(P::kRun % 2 == 0, "pairs of registers belong to one row");
+
+  float base[kRows]; // what weights are relative to, log2; -inf before the first visible key
+  Pair sum[kRows];   // of the lane's own weights
+
+  ROCADE_DEVICE Softmax() {
+    ROCADE_UNROLL
+    for (int k = 0; k < kRows; ++k)
+      base[k] = kNegativeInfinity, sum[k] = Pair{};
+  }
+
+  /// What is subtracted from logits: 0 for rows without a visible key, so that exp2(-inf - 0) is 0.
+  ROCADE_DEVICE float shift(int k) const { return base[k] == kNegativeInfinity ? 0.0f : base[k]; }
+
+  /// Follows the largest logits, `scale` times those of `logits` in log2; rescales outputs where it must.
+  template <int kColumnTiles, int kOutputs>
+  ROCADE_DEVICE void follow(const RegisterTile<P, kTiles, kColumnTiles>& logits, float scale,
+                            RegisterTile<P, kTiles, kOutputs>& outputs) {
+    float top[kRows];
+    bool rises = false;
+    ROCADE_UNROLL
+    for (int k = 0; k < kRows; ++k) {
+      top[k] =
+          P::over_row(largest(logits, k), [](float a, float b) { return __builtin_fmaxf(a, b); }) * scale;
+      rises |= top[k] > base[k] + kSlack;
+    }
+    if (any_lane(rises))
+      rescale(top, outputs);
+  }
+
+  /// Turns logits into weights, and adds them up.
+  template <int kColumnTiles>
+  ROCADE_DEVICE void weigh(RegisterTile<P, kTiles, kColumnTiles>& logits, float scale) {
+    ROCADE_UNROLL
+    for (int m = 0; m < kTiles; ++m)
+      ROCADE_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n)
+      ROCADE_UNROLL
+    for (int r = 0; r < P::kResults; r += 2) {
+      const int k = m * P::kLaneRows + P::row_of(r);
+      Pair x = {logits.part[m][n][r], logits.part[m][n][r + 1]};
+      x = __builtin_elementwise_fma(x, Pair(scale), Pair(-shift(k)));
+      x.x = exp2(x.x);
+      x.y = exp2(x.y);
+      sum[k] += x;
+      logits.part[m][n][r] = x.x;
+      logits.part[m][n][r + 1] = x.y;
+    }
+  }
+
+  /// Sum of a row's weights over its lanes.
+  ROCADE_DEVICE float total(int k) const {
+    return P::over_row(sum[k].x + sum[k].y, [](float a, float b) { return a + b; });
+  }
+
+private:
+  template <int kColumnTiles>
+  static ROCADE_DEVICE float largest(const RegisterTile<P, kTiles, kColumnTiles>& logits, int k) {
+    float top = kNegativeInfinity;
+    ROCADE_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n)
+      ROCADE_UNROLL
+    for (int r = 0; r < P::kResults; ++r)
+      if (P::row_of(r) == k % P::kLaneRows)
+        top = __builtin_fmaxf(top, logits.part[k / P::kLaneRows][n][r]);
+    return top;
+  }
+
+  template <int kOutputs>
+  ROCADE_DEVICE void rescale(const float (&top)[kRows], RegisterTile<P, kTiles, kOutputs>& outputs) {
+    float factor[kRows];
+    ROCADE_UNROLL
+    for (int k = 0; k < kRows; ++k) {
+      const float before = base[k];
+      base[k] =
+          top[k] > before + kSlack ? top[k] : before; // row by row: a row's bits do not depend on others
+      factor[k] = before == base[k] ? 1.0f : exp2(before - base[k]);
+      sum[k] *= factor[k];
+    }
+    ROCADE_UNROLL
+    for (int m = 0; m < kTiles; ++m)
+      ROCADE_UNROLL
+    for (int i = 0; i < kOutputs; ++i)
+      ROCADE_UNROLL
+    for (int r = 0; r < P::kResults; ++r)
+      outputs.part[m][i][r] *= factor[m * P::kLaneRows + P::row_of(r)];
+  }
+};
+
+} // namespace rocade

@@ -1,0 +1,317 @@
+"""Attention problems for the HIP kernel: data, a work list made in plain Python, a launch, and what must come out."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import rocade_emulator as emu
+from arch_caps import DType
+from rocade.conformance import oracle, tolerances
+from rocade.conformance.cases import DTypes
+from rocade_kernels import attention_launch, hip_abi
+from rocade_kernels.build import BuildError, Instance, code
+
+TARGETS = ("gfx942", "gfx950")
+LDS_BYTES = {"gfx942": 65536, "gfx950": 163840}
+WAVE = 64
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+CAPS_DTYPES = {"fp16": DType.FP16, "bf16": DType.BF16}
+SCHEDULES: tuple[dict[str, Any], ...] = (
+    {},
+    {"schedule": "run_to_barrier"},
+    {"schedule": "random", "seed": 5, "quantum": 9},
+)
+CAUSAL = 1
+
+
+@functools.cache
+def program(target: str, dtype: str, dim: int, variant: str) -> emu.Program:
+    """An instance of the attention kernel."""
+    try:
+        built = code(Instance("attention", target, dtype, dim, variant))
+    except BuildError as error:
+        if "ziglang" in str(error):
+            pytest.skip(str(error))
+        raise
+    return emu.Program.from_bytes(built.image, target, name="attention")
+
+
+@dataclass
+class Problem:
+    """Requests with queries `q [n, Hq, D]` and keys and values, dense or paged, and the rules of their masks."""
+
+    q: torch.Tensor
+    q_lens: list[int]
+    kv_lens: list[int]
+    k: torch.Tensor  # dense [m, Hkv, D], or paged [pages, page_size, Hkv, D] (any strides)
+    v: torch.Tensor
+    rules: oracle.Rules
+    dtype: str
+    pages: list[list[int]] = field(default_factory=list)  # of each request; empty: dense
+    masks: list[torch.Tensor] | None = None
+
+    @property
+    def paged(self) -> bool:
+        return self.k.dim() == 4
+
+    @property
+    def q_starts(self) -> list[int]:
+        return [sum(self.q_lens[:b]) for b in range(len(self.q_lens))]
+
+    @property
+    def kv_starts(self) -> list[int]:
+        return [sum(self.kv_lens[:b]) for b in range(len(self.kv_lens))]
+
+    def keys_and_values(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Of each request, `[m, Hkv, D]`, as the oracle takes them."""
+        if not self.paged:
+            starts = self.kv_starts
+            cut = [slice(s, s + n) for s, n in zip(starts, self.kv_lens, strict=True)]
+            return [self.k[c] for c in cut], [self.v[c] for c in cut]
+        gathered = []
+        for cache in (self.k, self.v):
+            rows = [cache[p].flatten(0, 1)[:n] for p, n in zip(self.pages, self.kv_lens, strict=True)]
+            gathered.append(rows)
+        return gathered[0], gathered[1]
+
+    def reference(self) -> oracle.Reference:
+        keys, values = self.keys_and_values()
+        return oracle.batch(self.q, [*self.q_starts, len(self.q)], keys, values, self.rules, self.masks)
+
+
+def make(
+    q_lens: list[int],
+    kv_lens: list[int],
+    *,
+    heads: tuple[int, int] = (2, 2),
+    dim: int = 128,
+    dtype: str = "fp16",
+    page_size: int = 0,
+    hnd: bool = False,
+    seed: int = 0,
+    masks: list[torch.Tensor] | None = None,
+    q_scale: float = 1.0,
+    **rules: Any,
+) -> Problem:
+    """Random data. Paged caches have NaN in every slot that no request uses."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=rng).to(DTYPES[dtype])
+
+    q = (random(sum(q_lens), heads[0], dim) * q_scale).to(DTYPES[dtype])
+    made = oracle.Rules(scale=rules.pop("scale", dim**-0.5), **rules)
+    if not page_size:
+        k, v = (random(sum(kv_lens), heads[1], dim) for _ in range(2))
+        return Problem(q, q_lens, kv_lens, k, v, made, dtype, masks=masks)
+    counts = [-(-n // page_size) for n in kv_lens]
+    pool = sum(counts) + 3
+    order = torch.randperm(pool, generator=rng).tolist()
+    pages = [order[sum(counts[:b]) : sum(counts[: b + 1])] for b in range(len(counts))]
+    shape = (pool, heads[1], page_size, dim) if hnd else (pool, page_size, heads[1], dim)
+    caches = []
+    for _ in range(2):
+        cache = torch.full(shape, float("nan"), dtype=DTYPES[dtype])
+        view = cache.transpose(1, 2) if hnd else cache
+        for b, n in enumerate(kv_lens):
+            for j in range(n):
+                view[pages[b][j // page_size], j % page_size] = random(heads[1], dim)
+        caches.append(view)
+    return Problem(q, q_lens, kv_lens, *caches, made, dtype, pages, masks)
+
+
+@dataclass
+class Launch:
+    """A launch of a problem: its work list and outputs."""
+
+    problem: Problem
+    target: str
+    decode: bool = False
+    split: int = 0  # keys of a work item at most; 0: all in one item, final results
+    blocks: int = 0  # that share the items; 0: one each
+    positions: bool = False  # give the positions of tokens as an array
+    state: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        p = self.problem
+        self.heads, self.dim = p.q.shape[1:]
+        self.group = self.heads // p.k.shape[-2]
+        self.kernel_dim = attention_launch.kernel_dim(self.dim)
+        self.shape = attention_launch.shape(
+            self.kernel_dim, self.decode, wave=WAVE, lds_bytes=LDS_BYTES[self.target]
+        )
+        self.out = torch.full_like(p.q, float("nan"))
+        self.lse = torch.full(p.q.shape[:2], float("nan"))
+        self.splits = [max(1, -(-n // self.split)) if self.split else 1 for n in p.kv_lens]
+        states = sum(n * s for n, s in zip(p.q_lens, self.splits, strict=True)) if self.split else 0
+        self.partial_out = torch.full((states, self.heads, self.dim), float("nan"))
+        self.partial_lse = torch.full((states, self.heads), float("nan"))
+
+    def items(self) -> list[hip_abi.AttentionItem]:
+        p, made, state = self.problem, [], 0
+        first_page = 0
+        for b, (q_len, kv_len) in enumerate(zip(p.q_lens, p.kv_lens, strict=True)):
+            base = first_page if p.paged else p.kv_starts[b]
+            for part in range(self.splits[b]):
+                begin = part * self.split
+                end = min(kv_len, begin + self.split) if self.split else kv_len
+                rows = q_len * self.group
+                for row in range(0, rows, self.shape.rows):
+                    token = row // self.group
+                    for head in range(self.heads // self.group):
+                        bits = sum(m.numel() + 7 & ~7 for m in (p.masks or [])[:b])
+                        made.append(
+                            hip_abi.AttentionItem(
+                                mask_bit=bits + token * kv_len,
+                                q_begin=p.q_starts[b] + token,
+                                first_row=row % self.group,
+                                rows=min(self.shape.rows, rows - row),
+                                kv_head=head,
+                                kv_begin=begin,
+                                kv_end=end,
+                                kv_base=base,
+                                q_position=kv_len - q_len + token,
+                                kv_position=0,
+                                flags=CAUSAL if p.rules.causal and p.masks is None else 0,
+                                state=state + token * self.splits[b] + part if self.split else -1,
+                                state_step=self.splits[b],
+                                mask_step=kv_len,
+                            )
+                        )
+            state += q_len * self.splits[b]
+            first_page += len(p.pages[b]) if p.paged else 0
+        return made
+
+    def run(self, **options: Any) -> emu.Result:
+        """Launch in the emulator; any finding fails."""
+        p, items = self.problem, self.items()
+        blocks = self.blocks or max(1, len(items))
+        table = (hip_abi.AttentionItem * max(1, len(items)))(*items)
+        raw = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
+        first = torch.tensor([len(items) * b // blocks for b in range(blocks + 1)], dtype=torch.int32)
+        flat = torch.tensor([i for pages in p.pages for i in pages] or [0], dtype=torch.int32)
+        offsets = [
+            start for n, m in zip(p.q_lens, p.kv_lens, strict=True) for start in range(m - n, m)
+        ]
+        positions = torch.tensor(offsets or [0], dtype=torch.int32)
+        bits = _pack(p.masks) if p.masks else None
+        args = self._args(raw, first, flat, positions if self.positions else None, bits)
+        state = list(self.state or ())
+        buffers = [
+            *(emu.ReadOnly(t) for t in (raw, first, p.q, p.k, p.v, flat, positions, *state)),
+            *([emu.ReadOnly(bits)] if bits is not None else []),
+            self.out,
+            self.lse,
+            *([self.partial_out, self.partial_lse] if self.split else []),
+        ]
+        kernel = program(self.target, p.dtype, self.kernel_dim, "decode" if self.decode else "")
+        buffers = [b for b in buffers if _tensor(b).numel()]
+        result = emu.launch(kernel, None, blocks, self.shape.threads, bytes(args), buffers=buffers, **options)
+        return result
+
+    def _args(
+        self,
+        items: torch.Tensor,
+        first: torch.Tensor,
+        pages: torch.Tensor,
+        positions: torch.Tensor | None,
+        bits: torch.Tensor | None,
+    ) -> ctypes.Structure:
+        p = self.problem
+        q, out, lse = p.q, self.out, self.lse
+        page_size = p.k.shape[1] if p.paged else 1
+        lead = (p.k.stride(0), p.v.stride(0)) if p.paged else (0, 0)
+        args = hip_abi.AttentionArgs(
+            items=items.data_ptr(),
+            first_item=first.data_ptr(),
+            q=q.data_ptr(),
+            k=p.k.data_ptr(),
+            v=p.v.data_ptr(),
+            out=out.data_ptr(),
+            lse=lse.data_ptr(),
+            partial_out=self.partial_out.data_ptr(),
+            partial_lse=self.partial_lse.data_ptr(),
+            pages=pages.data_ptr() if p.paged else None,
+            positions=None if positions is None else positions.data_ptr(),
+            mask=None if bits is None else bits.data_ptr(),
+            q_row=q.stride(0),
+            q_head=q.stride(1),
+            out_row=out.stride(0),
+            out_head=out.stride(1),
+            lse_row=lse.stride(0),
+            lse_head=lse.stride(1),
+            k_page=lead[0],
+            k_row=p.k.stride(-3),
+            k_head=p.k.stride(-2),
+            v_page=lead[1],
+            v_row=p.v.stride(-3),
+            v_head=p.v.stride(-2),
+            heads=self.heads,
+            group=self.group,
+            head_dim=self.dim,
+            page_size=page_size,
+            group_magic=_magic(self.group),
+            page_magic=_magic(page_size),
+            num_pages=p.k.shape[0] if p.paged else 0,
+            window_left=p.rules.window_left,
+            scale=p.rules.scale,
+            soft_cap=p.rules.soft_cap,
+            out_scale=p.rules.v_scale,
+        )
+        if self.state is not None:
+            v, s = self.state
+            args.state_out, args.state_row, args.state_head = v.data_ptr(), v.stride(0), v.stride(1)
+            args.state_lse, args.state_lse_row, args.state_lse_head = s.data_ptr(), s.stride(0), s.stride(1)
+        return args
+
+    def results(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output and lse; of a split launch, its states merged in float64."""
+        if not self.split:
+            return self.out, self.lse
+        out, lse, at = [], [], 0
+        for q_len, splits in zip(self.problem.q_lens, self.splits, strict=True):
+            n = q_len * splits
+            v = self.partial_out[at : at + n].view(q_len, splits, self.heads, self.dim).double()
+            s = self.partial_lse[at : at + n].view(q_len, splits, self.heads).double()
+            top = s.amax(1, keepdim=True).clamp(min=-1e30)
+            weight = (s - top).exp2()
+            total = weight.sum(1)
+            out.append((weight[..., None] * v).sum(1) / total.clamp(min=1e-300)[..., None])
+            lse.append(top[:, 0] + total.log2())
+            at += n
+        return torch.cat(out), torch.cat(lse)
+
+    def check(self, result: emu.Result) -> None:
+        """Demand no finding and results within the conformance tolerances."""
+        assert not result.reports, result.describe()
+        dtype = CAPS_DTYPES[self.problem.dtype]
+        ref = self.problem.reference()
+        out_tolerance, lse_tolerance = tolerances.attention(ref, DTypes(dtype, dtype, dtype), 0.0)
+        out, lse = self.results()
+        for got, want, allowed in ((out, ref.out, out_tolerance), (lse, ref.lse, lse_tolerance)):
+            excess, where = tolerances.largest_excess(got, want, allowed)
+            assert excess <= 1, where
+
+
+def _tensor(buffer: Any) -> torch.Tensor:  # noqa: ANN401  a tensor or emu.ReadOnly of one
+    return buffer if isinstance(buffer, torch.Tensor) else buffer.tensor
+
+
+def _magic(divisor: int) -> int:
+    return 0 if divisor == 1 else -(-(2**32) // divisor)
+
+
+def _pack(masks: list[torch.Tensor]) -> torch.Tensor:
+    """Each mask on its own bytes, little-endian."""
+    packed: list[int] = []
+    for mask in masks:
+        flat = [int(x) for x in mask.flatten()]
+        flat += [0] * (-len(flat) % 8)
+        packed += [sum(bit << k for k, bit in enumerate(flat[i : i + 8])) for i in range(0, len(flat), 8)]
+    return torch.tensor(packed, dtype=torch.uint8)
