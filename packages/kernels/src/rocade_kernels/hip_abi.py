@@ -230,6 +230,42 @@ class AttentionArgs(Structure):
     ]
 
 
+class MergeItem(Structure):
+    """Rows whose partial states of one KV head are merged: state j of row i is `pieces[first + j] + i`."""
+
+    _fields_ = [
+        ("row", c_int32),  # the first, in out
+        ("rows", c_int32),
+        ("kv_head", c_int32),
+        ("first", c_int32),
+        ("count", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class MergePartialsArgs(Structure):
+    """Merges the partial states of attention; block b takes item b, if there is one.
+
+    Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse and
+    state_out, state_lse as in AttentionArgs, a state being one more of every row.
+    """
+
+    _fields_ = [
+        ("merges", c_void_p),  # MergeItem
+        ("pieces", c_void_p),  # int32
+        ("count", c_void_p),  # int32: how many items there are
+        *((name, c_void_p) for name in ("partial_out", "partial_lse", "out", "lse", "state_out", "state_lse")),
+        *((name, c_int64) for name in ("out_row", "out_head", "lse_row", "lse_head")),
+        *((name, c_int64) for name in ("state_row", "state_head", "state_lse_row", "state_lse_head")),
+        ("group", c_uint32),  # query heads of a KV head
+        ("group_magic", c_uint32),  # divides by group; see hip/division.hpp
+        ("packs", c_uint32),  # head_dim / 4
+        ("packs_magic", c_uint32),
+        ("slices", c_uint32),  # parts of a block that share the states of a row: a power of two
+        ("reserved", c_uint32),
+    ]
+
+
 ARGS: tuple[type[Structure], ...] = (
     MergeStateArgs,
     MergeStatesArgs,
@@ -237,6 +273,8 @@ ARGS: tuple[type[Structure], ...] = (
     AppendPagedKvCacheArgs,
     AttentionItem,
     AttentionArgs,
+    MergeItem,
+    MergePartialsArgs,
 )
 
 _C_TYPES = {

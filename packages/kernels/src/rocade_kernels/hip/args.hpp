@@ -386,4 +386,75 @@ static_assert(__builtin_offsetof(AttentionArgs, soft_cap) == 276);
 static_assert(__builtin_offsetof(AttentionArgs, out_scale) == 280);
 static_assert(__builtin_offsetof(AttentionArgs, reserved) == 284);
 
+/// Rows whose partial states of one KV head are merged: state j of row i is `pieces[first + j] + i`.
+struct MergeItem {
+  i32 row;
+  i32 rows;
+  i32 kv_head;
+  i32 first;
+  i32 count;
+  i32 reserved;
+};
+static_assert(sizeof(MergeItem) == 24);
+static_assert(__builtin_offsetof(MergeItem, row) == 0);
+static_assert(__builtin_offsetof(MergeItem, rows) == 4);
+static_assert(__builtin_offsetof(MergeItem, kv_head) == 8);
+static_assert(__builtin_offsetof(MergeItem, first) == 12);
+static_assert(__builtin_offsetof(MergeItem, count) == 16);
+static_assert(__builtin_offsetof(MergeItem, reserved) == 20);
+
+/// Merges the partial states of attention; block b takes item b, if there is one.
+///
+/// Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse and
+/// state_out, state_lse as in AttentionArgs, a state being one more of every row.
+struct MergePartialsArgs {
+  void* merges;
+  void* pieces;
+  void* count;
+  void* partial_out;
+  void* partial_lse;
+  void* out;
+  void* lse;
+  void* state_out;
+  void* state_lse;
+  i64 out_row;
+  i64 out_head;
+  i64 lse_row;
+  i64 lse_head;
+  i64 state_row;
+  i64 state_head;
+  i64 state_lse_row;
+  i64 state_lse_head;
+  u32 group;
+  u32 group_magic;
+  u32 packs;
+  u32 packs_magic;
+  u32 slices;
+  u32 reserved;
+};
+static_assert(sizeof(MergePartialsArgs) == 160);
+static_assert(__builtin_offsetof(MergePartialsArgs, merges) == 0);
+static_assert(__builtin_offsetof(MergePartialsArgs, pieces) == 8);
+static_assert(__builtin_offsetof(MergePartialsArgs, count) == 16);
+static_assert(__builtin_offsetof(MergePartialsArgs, partial_out) == 24);
+static_assert(__builtin_offsetof(MergePartialsArgs, partial_lse) == 32);
+static_assert(__builtin_offsetof(MergePartialsArgs, out) == 40);
+static_assert(__builtin_offsetof(MergePartialsArgs, lse) == 48);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_out) == 56);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_lse) == 64);
+static_assert(__builtin_offsetof(MergePartialsArgs, out_row) == 72);
+static_assert(__builtin_offsetof(MergePartialsArgs, out_head) == 80);
+static_assert(__builtin_offsetof(MergePartialsArgs, lse_row) == 88);
+static_assert(__builtin_offsetof(MergePartialsArgs, lse_head) == 96);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_row) == 104);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_head) == 112);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_lse_row) == 120);
+static_assert(__builtin_offsetof(MergePartialsArgs, state_lse_head) == 128);
+static_assert(__builtin_offsetof(MergePartialsArgs, group) == 136);
+static_assert(__builtin_offsetof(MergePartialsArgs, group_magic) == 140);
+static_assert(__builtin_offsetof(MergePartialsArgs, packs) == 144);
+static_assert(__builtin_offsetof(MergePartialsArgs, packs_magic) == 148);
+static_assert(__builtin_offsetof(MergePartialsArgs, slices) == 152);
+static_assert(__builtin_offsetof(MergePartialsArgs, reserved) == 156);
+
 } // namespace rocade
