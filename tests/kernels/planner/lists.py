@@ -122,14 +122,13 @@ def make(
 
 def decode(facts: WorkFacts, args: WorkArgs, raw: bytes, rows: int) -> WorkList:
     made = WorkList(facts, args, raw)
-    blocks = (facts.grid_few, facts.grid_many)
-    for shape, (at, grid) in enumerate(zip((facts.first_few, facts.first_many), blocks, strict=True)):
+    for launch, (at, grid) in enumerate(zip(facts.first_item, facts.grid, strict=True)):
         first = np.frombuffer(raw, np.int32, grid + 1, at)
         assert (np.diff(first) >= 0).all()
         for block in range(grid):
             for n in range(first[block], first[block + 1]):
                 values = _abi.WORK_ITEM.unpack_from(raw, facts.items + n * _abi.WORK_ITEM.size)
-                made.items.append(Item(shape, block, *values))
+                made.items.append(Item(launch % 2, block, *values))
     assert len(made.items) == facts.num_items
     count = int(np.frombuffer(raw, np.int32, 1, facts.merge_count)[0])
     assert count == facts.num_merges

@@ -173,7 +173,7 @@ def test_the_same_problem_gives_the_same_bytes() -> None:
 
 def costs(made: WorkList) -> np.ndarray:
     """Nanoseconds of each block, as the cost model has them: every item pays for itself."""
-    blocks = np.zeros((2, max(made.facts.grid_few, made.facts.grid_many)))
+    blocks = np.zeros((2, max(made.facts.grid)))
     for item in made.items:
         shape = made.shape(item.shape)
         keys = item.kv_end - item.kv_begin
@@ -213,7 +213,7 @@ def test_short_work_is_not_cut() -> None:
     made = make([Level([1], [256])], (8, 8))
     assert made.facts.num_merges == 0
     assert (
-        made.facts.grid_few == 8
+        made.facts.grid == (0, 0, 8, 0)
     )  # one block a head; the others could only help for less than a merge takes
 
 
@@ -258,7 +258,8 @@ def test_fixed_splits_do_not_depend_on_the_batch(options: dict[str, int]) -> Non
 def test_no_keys_at_all() -> None:
     empty = make([Level([], [])])
     assert empty.items == []
-    assert empty.facts.grid_few == empty.facts.grid_many == empty.facts.merge_grid == 0
+    assert empty.facts.grid == (0, 0, 0, 0)
+    assert empty.facts.merge_grid == 0
     rows = make([Level([2, 0, 3], [0, 50, 0])])
     assert {(i.q_begin, i.q_len) for i in rows.items} == {(0, 2), (2, 3)}
     assert all(i.kv_begin == i.kv_end for i in rows.items)
@@ -311,15 +312,14 @@ def test_graph_plans_have_the_same_places_and_the_same_work(options: dict[str, i
         f = made.facts
         assert f.bytes <= f.capacity
         places.add(f._replace(bytes=0, num_items=0, num_merges=0, num_states=0))
-        assert f.grid_few == FEW.blocks
-        assert f.grid_many == MANY.blocks
+        assert f.grid == (0, 0, FEW.blocks, MANY.blocks)
     assert len(places) == 1
 
 
 def test_a_decode_graph_needs_no_kernel_for_many_rows() -> None:
     limits = GraphLimits(max_rows=6, max_rows_request=1, max_keys=(60000,))
     made = make([Level([1] * 6, [9000] * 6)], (32, 8), graph=limits)
-    assert made.facts.grid_many == 0
+    assert made.facts.grid == (0, 0, FEW.blocks, 0)
     assert made.facts.merge_grid > 0
 
 

@@ -40,6 +40,7 @@ class WorkArgs(NamedTuple):
     window_left: int = -1
     fixed_split_size: int = 0  # keys, 0: the planner decides
     disable_split: int = 0
+    only_level: int = -1  # a list for this level alone, with positions of the whole sequence
 
 
 class GraphLimits(NamedTuple):
@@ -51,16 +52,18 @@ class GraphLimits(NamedTuple):
 
 
 class WorkFacts(NamedTuple):
-    """Where the parts of a list are, in bytes from its start, and what to launch; `rk_work_facts`."""
+    """Where the parts of a list are, in bytes from its start, and what to launch; `rk_work_facts`.
+
+    Of the four in `grid` and `first_item` the first two are for paged levels, the others for dense ones; the
+    first of two has few query rows a tile, the second many.
+    """
 
     bytes: int
     capacity: int
     float_bytes: int
     lse_offset: int
-    grid_few: int
-    grid_many: int
-    first_few: int
-    first_many: int
+    grid: tuple[int, ...]
+    first_item: tuple[int, ...]
     merge_grid: int
     merge_count: int
     merges: int
@@ -83,7 +86,7 @@ class WorkPlanner:
         self._handle = self._lib.rk_work_create() or 0
         if not self._handle:
             raise MemoryError("planner: out of memory")
-        self._facts = (ctypes.c_int64 * len(WorkFacts._fields))()
+        self._facts = (ctypes.c_int64 * (_abi.WORK_FACTS.size // 8))()
 
     def __del__(self) -> None:
         if self._handle:
@@ -126,7 +129,8 @@ class WorkPlanner:
             0 if limits is None else ctypes.addressof(limits),
         )
         check(self._lib.rk_work_plan(self._handle, packed, self._facts), "plan")
-        return WorkFacts(*self._facts)
+        facts = self._facts
+        return WorkFacts(*facts[:4], tuple(facts[4:8]), tuple(facts[8:12]), *facts[12:])
 
     def write(self, address: int) -> None:
         """Write the list that was planned last to host memory of `facts.bytes` bytes, 16-byte aligned."""

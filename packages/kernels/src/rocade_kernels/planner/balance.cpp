@@ -1,4 +1,4 @@
-// Shares the elements of one shape out to blocks, so that all of them end together.
+// Shares the elements of one launch out to blocks, so that all of them end together.
 //
 // The sequence of elements is a line of nanoseconds. Block b begins at b shares of it, moved to the nearest
 // end of an element, or to a step within one where elements may be cut.
@@ -12,9 +12,9 @@ constexpr double kLeastShare = 2.0;
 
 class Line {
 public:
-  Line(const rk_work_planner& plan, const WorkShare& share, int shape)
-      : plan_(plan), share_(share), shape_(plan.args.shapes[shape]), heads_(static_cast<double>(plan.heads)),
-        tiles_(static_cast<double>(plan.tiles[shape])) {}
+  Line(const rk_work_planner& plan, const WorkShare& share, int launch)
+      : plan_(plan), share_(share), shape_(plan.shape_of(launch)), heads_(static_cast<double>(plan.heads)),
+        tiles_(static_cast<double>(plan.tiles[launch % kShapes])) {}
 
   // Fills `begin` with the places of at most `blocks` blocks, none of them empty, and returns what the
   // dearest block costs.
@@ -89,20 +89,20 @@ bool is_cut(const Array<WorkPlace>& begin) {
 
 } // namespace
 
-void balance(rk_work_planner& plan, int shape) {
-  WorkShare& share = plan.shares[shape];
+void balance(rk_work_planner& plan, int launch) {
+  WorkShare& share = plan.shares[launch];
   share.cut = false;
   share.begin.resize(0);
   if (share.order.size() == 0)
     return;
-  const rk_work_shape& facts = plan.args.shapes[shape];
-  Line line(plan, share, shape);
+  const rk_work_shape& facts = plan.shape_of(launch);
+  Line line(plan, share, launch);
   const double whole = line.cut(share.begin, facts.blocks, false);
   const double even = share.total / static_cast<double>(facts.blocks);
   if (!plan.free_to_cut() || whole <= even + plan.args.launch_ns)
     return;
   const double least =
-      kLeastShare * static_cast<double>(plan.tiles[shape]) * (facts.item_ns + facts.piece_ns);
+      kLeastShare * static_cast<double>(plan.tiles[launch % kShapes]) * (facts.item_ns + facts.piece_ns);
   int64_t blocks = least > 0 ? static_cast<int64_t>(share.total / least) : facts.blocks;
   blocks = blocks < 1 ? 1 : blocks < facts.blocks ? blocks : facts.blocks;
   const double apart = line.cut(share.other, blocks, true);

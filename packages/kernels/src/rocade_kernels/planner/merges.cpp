@@ -88,7 +88,7 @@ int64_t number_unit(rk_work_planner& plan, const WorkShare& share, int32_t at, i
 void find_cover(rk_work_planner& plan) {
   const int64_t rows = plan.args.num_rows;
   plan.cover.resize(0);
-  if (plan.args.num_levels == 1 && plan.args.fixed_split_size == 0)
+  if (plan.one_level() && plan.args.fixed_split_size == 0)
     return;
   if (!plan.cover.resize_zeroed(rows) || !plan.cover_first.resize(rows + 1))
     return;
@@ -118,13 +118,13 @@ void find_cover(rk_work_planner& plan) {
 void number_states(rk_work_planner& plan) {
   plan.splits.resize(0);
   plan.num_states = plan.num_items = 0;
-  for (int s = 0; s < kShapes; ++s) {
-    const WorkShare& share = plan.shares[s];
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    const WorkShare& share = plan.shares[launch];
     int64_t block = 0; // whose begin is the next place
     for (int32_t at = 0; at < share.order.size(); ++at) {
       while (block < share.begin.size() && share.begin[block].unit < at)
         ++block;
-      plan.num_items += plan.tiles[s] * number_unit(plan, share, at, block);
+      plan.num_items += plan.tiles[launch % kShapes] * number_unit(plan, share, at, block);
     }
   }
 }

@@ -25,12 +25,19 @@ public:
 
   void list() {
     choose_shapes();
-    int64_t n = 0;
-    for (const Node& node : plan_.tree.nodes)
-      add_node(node, static_cast<int32_t>(n++));
+    int32_t n = 0;
+    for (const Node& node : plan_.tree.nodes) {
+      if (is_listed(node))
+        add_node(node, n);
+      ++n;
+    }
   }
 
 private:
+  bool is_listed(const Node& node) const {
+    return node.row_begin < node.row_end && (args_.only_level < 0 || node.level == args_.only_level);
+  }
+
   // What a node costs in one shape, roughly: on average causal hides half of the queries' own keys.
   double node_ns(const Node& node, int shape) const {
     const int64_t rows = node.row_end - node.row_begin;
@@ -64,7 +71,7 @@ private:
       return;
     double all[kShapes] = {0, 0}, best[kShapes] = {0, 0};
     for (const Node& node : plan_.tree.nodes) {
-      if (node.row_begin == node.row_end)
+      if (!is_listed(node))
         continue;
       const double costs[kShapes] = {node_ns(node, kFew), node_ns(node, kMany)};
       const int shape = best_shape(node);
@@ -89,8 +96,6 @@ private:
   }
 
   void add_node(const Node& node, int32_t n) {
-    if (node.row_begin == node.row_end)
-      return;
     const int shape = one_shape_ >= 0 ? one_shape_ : best_shape(node);
     const int64_t step = plan_.tokens[shape];
     for (int64_t row = node.row_begin; row < node.row_end; row += step)
@@ -112,8 +117,8 @@ private:
     return found;
   }
 
-  // Keys that mask and window hide from every row are left out. Rows of the last level keep a unit even
-  // without keys: somebody must store their results.
+  // Keys that mask and window hide from every row are left out. Rows of the last level, or the only one, keep
+  // a unit even without keys: somebody must store their results.
   void add_unit(const Node& node, int32_t n, int shape, int32_t row, int32_t tokens) {
     const bool leaf = n >= first_leaf_;
     const bool causal = args_.mask == RK_MASK_CAUSAL;
@@ -124,7 +129,7 @@ private:
     if (causal)
       end = smaller(end, int64_t{at.high} + 1 - node.offset);
     if (begin >= end) {
-      if (!leaf)
+      if (!leaf && args_.only_level < 0)
         return;
       begin = end = 0;
     }
@@ -138,7 +143,8 @@ private:
     } else if (!at.affine) {
       first = at.high - (tokens - 1); // any that hide nothing
     }
-    const WorkUnit unit = {n, row, tokens, 0, 0, 0, first, node.offset, flags, shape, 1, -1};
+    const int launch = shape + (args_.levels[node.level].page_size > 0 ? 0 : kShapes);
+    const WorkUnit unit = {n, row, tokens, 0, 0, 0, first, node.offset, flags, shape, launch, 1, -1};
     push_pieces(unit, begin, end);
   }
 
@@ -151,8 +157,8 @@ private:
       unit.key_begin = static_cast<int32_t>(begin);
       unit.key_end = static_cast<int32_t>(next);
       unit.steps = static_cast<int32_t>(parts(next - begin, keys));
-      plan_.shares[unit.shape].order.push(static_cast<int32_t>(plan_.units.size()));
-      plan_.shares[unit.shape].total += plan_.element_ns(unit) * static_cast<double>(plan_.heads);
+      plan_.shares[unit.launch].order.push(static_cast<int32_t>(plan_.units.size()));
+      plan_.shares[unit.launch].total += plan_.element_ns(unit) * static_cast<double>(plan_.heads);
       plan_.units.push(unit);
       begin = next;
     } while (begin < end && !plan_.units.failed() && plan_.units.size() <= INT32_MAX / 2);

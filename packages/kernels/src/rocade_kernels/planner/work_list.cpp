@@ -21,6 +21,8 @@ bool is_shape(const rk_work_shape& shape) {
 }
 
 bool is_sane(const rk_work_args& args) {
+  if (args.only_level < -1 || args.only_level >= args.num_levels)
+    return false;
   if (args.num_levels < 1 || args.num_levels > kMaxLevels || args.first_entry == nullptr)
     return false;
   if (args.graph != 0 && (args.max_keys == nullptr || args.max_rows < args.num_rows ||
@@ -65,23 +67,26 @@ void start(rk_work_planner& plan, const rk_work_args& args) {
     const int64_t rows = args.shapes[s].rows;
     plan.tokens[s] = plan.group > rows ? 1 : rows / plan.group;
     plan.tiles[s] = plan.group > rows ? (plan.group + rows - 1) / rows : 1;
-    plan.shares[s].order.resize(0);
-    plan.shares[s].total = 0;
+  }
+  for (WorkShare& share : plan.shares) {
+    share.order.resize(0);
+    share.total = 0;
   }
 }
 
 // How much of everything there is, or may be.
 struct Sizes {
-  int64_t blocks[kShapes], items, merges, pieces, positions, states;
+  int64_t blocks[kLaunches], items, merges, pieces, positions, states;
 };
 
 Sizes sizes_now(const rk_work_planner& plan) {
-  return {{plan.shares[kFew].blocks(), plan.shares[kMany].blocks()},
-          plan.num_items,
-          plan.merges.size(),
-          plan.pieces.size(),
-          plan.positions ? plan.args.num_rows : 0,
-          plan.num_states};
+  return {
+      {plan.shares[0].blocks(), plan.shares[1].blocks(), plan.shares[2].blocks(), plan.shares[3].blocks()},
+      plan.num_items,
+      plan.merges.size(),
+      plan.pieces.size(),
+      plan.positions ? plan.args.num_rows : 0,
+      plan.num_states};
 }
 
 // Units that requests of at most `rows` rows and `keys` keys together may have in a shape, and the tokens of
@@ -100,44 +105,62 @@ Bound level_bound(const rk_work_planner& plan, int64_t level, int shape) {
   return {units * (splits + 1), rows * (splits + 1)};
 }
 
+// What one launch may need; adds to `most`, but for its states where every result is partial.
+void add_launch(const rk_work_planner& plan, int launch, Sizes& most, Bound& all) {
+  const rk_work_args& args = plan.args;
+  const int shape = launch % kShapes;
+  const int64_t few = args.shapes[kFew].rows;
+  if (shape == kMany && plan.one_level() && args.num_levels == 1 && args.max_rows_request * plan.group <= few)
+    return;
+  Bound here = {0, 0};
+  for (int64_t level = 0; level < args.num_levels; ++level)
+    if ((args.levels[level].page_size > 0) == (launch < kShapes) &&
+        (args.only_level < 0 || args.only_level == level)) {
+      const Bound bound = level_bound(plan, level, shape);
+      here.units += bound.units;
+      here.tokens += bound.tokens;
+    }
+  if (here.units == 0)
+    return;
+  const int64_t cuts = plan.free_to_cut() ? args.shapes[shape].blocks - 1 : 0;
+  const int64_t whole =
+      smaller(here.units * plan.heads, here.units + args.shapes[shape].blocks + cuts * plan.heads);
+  const int64_t chunks = plan.tokens[shape] / args.merge_rows + 1;
+  most.blocks[launch] = args.shapes[shape].blocks;
+  most.items +=
+      ((plan.tiles[shape] > 1 || !plan.one_level() || args.fixed_split_size > 0 ? here.units * plan.heads
+                                                                                : whole) +
+       cuts) *
+      plan.tiles[shape];
+  most.states += 2 * cuts * plan.tokens[shape];
+  most.merges += cuts * chunks;
+  most.pieces += 2 * cuts * chunks;
+  all.tokens += here.tokens;
+}
+
 // For any plan within the limits of a graph, whose kernels have their sizes and places fixed.
 Sizes sizes_for_graph(const rk_work_planner& plan) {
   const rk_work_args& args = plan.args;
   Sizes most = {};
-  int64_t states = 0, cover = 0; // of plans in which every result is partial
-  for (int s = 0; s < kShapes; ++s) {
-    if (s == kMany && args.num_levels == 1 && args.max_rows_request * plan.group <= args.shapes[kFew].rows)
-      continue;
-    const int64_t cuts = plan.free_to_cut() ? args.shapes[s].blocks - 1 : 0;
-    most.blocks[s] = args.shapes[s].blocks;
-    int64_t units = 0, tokens = 0;
-    for (int64_t level = 0; level < args.num_levels; ++level) {
-      const Bound bound = level_bound(plan, level, s);
-      units += bound.units;
-      tokens += bound.tokens;
-    }
-    most.items +=
-        (smaller(units * plan.heads, units + most.blocks[s] + cuts * plan.heads) + cuts) * plan.tiles[s];
-    most.states += 2 * cuts * plan.tokens[s];
-    most.merges += cuts * (plan.tokens[s] / args.merge_rows + 1);
-    most.pieces += 2 * cuts * (plan.tokens[s] / args.merge_rows + 1);
-    states = tokens > states ? tokens : states;
-    cover = units > cover ? units : cover;
-  }
-  if (args.num_levels > 1 || args.fixed_split_size > 0) {
-    most.states += states * plan.heads;
+  Bound all = {0, 0};
+  for (int launch = 0; launch < kLaunches; ++launch)
+    add_launch(plan, launch, most, all);
+  if (!plan.one_level() || args.fixed_split_size > 0) {
+    most.states += all.tokens * plan.heads;
     most.merges += args.max_rows * plan.heads;
-    most.pieces += states * plan.heads + most.states;
+    most.pieces += all.tokens * plan.heads + most.states;
   }
-  most.positions =
-      args.num_levels > 1 && (args.mask != RK_MASK_NONE || args.window_left >= 0) ? args.max_rows : 0;
+  if (args.num_levels > 1 && (args.mask == RK_MASK_CAUSAL || args.window_left >= 0))
+    most.positions = args.max_rows;
   return most;
 }
 
 bool fits(const Sizes& now, const Sizes& most) {
-  return now.items <= most.items && now.merges <= most.merges && now.pieces <= most.pieces &&
-         now.positions <= most.positions && now.states <= most.states &&
-         now.blocks[kFew] <= most.blocks[kFew] && now.blocks[kMany] <= most.blocks[kMany];
+  bool all = now.items <= most.items && now.merges <= most.merges && now.pieces <= most.pieces &&
+             now.positions <= most.positions && now.states <= most.states;
+  for (int launch = 0; launch < kLaunches; ++launch)
+    all &= now.blocks[launch] <= most.blocks[launch];
+  return all;
 }
 
 rk_status lay_out(rk_work_planner& plan) {
@@ -149,10 +172,10 @@ rk_status lay_out(rk_work_planner& plan) {
   const bool merge = graph ? most.merges > 0 : now.merges > 0;
   rk_work_facts& f = plan.facts;
   int64_t at = 0;
-  for (int s = 0; s < kShapes; ++s) {
-    f.grid[s] = most.blocks[s];
-    f.first_item[s] = at;
-    at += aligned((most.blocks[s] + 1) * static_cast<int64_t>(sizeof(int32_t)));
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    f.grid[launch] = most.blocks[launch];
+    f.first_item[launch] = at;
+    at += aligned((most.blocks[launch] + 1) * static_cast<int64_t>(sizeof(int32_t)));
   }
   f.merge_grid = merge ? most.merges : 0;
   f.merge_count = at;
@@ -172,15 +195,15 @@ rk_status lay_out(rk_work_planner& plan) {
   return f.capacity > kMaxBytes || now.items > INT32_MAX ? RK_TOO_LONG : RK_OK;
 }
 
-// Writes the items of one shape, block after block.
+// Writes the items of one launch, block after block.
 class Writer {
 public:
-  Writer(const rk_work_planner& plan, int shape, rk_work_item* to, int32_t* first)
-      : plan_(plan), share_(plan.shares[shape]), keys_(plan.args.shapes[shape].keys),
-        tiles_(plan.tiles[shape]), rows_(static_cast<int32_t>(plan.args.shapes[shape].rows)), to_(to),
-        first_(first) {}
+  Writer(const rk_work_planner& plan, int launch, rk_work_item* to, int32_t* first)
+      : plan_(plan), share_(plan.shares[launch]), keys_(plan.shape_of(launch).keys),
+        tiles_(plan.tiles[launch % kShapes]), rows_(static_cast<int32_t>(plan.shape_of(launch).rows)),
+        to_(to), first_(first) {}
 
-  // Returns where the next shape's items go. `split` is the next partial element, and moves on.
+  // Returns where the next launch's items go. `split` is the next partial element, and moves on.
   rk_work_item* write(const rk_work_item* items, const WorkSplit*& split) {
     split_ = split;
     split_end_ = plan_.splits.end();
@@ -324,8 +347,8 @@ int32_t rk_work_plan(rk_work_planner* planner, const rk_work_args* args, rk_work
   rk::find_cover(*planner);
   if (planner->failed())
     return RK_NO_MEMORY;
-  for (int shape = 0; shape < rk::kShapes; ++shape)
-    rk::balance(*planner, shape);
+  for (int launch = 0; launch < rk::kLaunches; ++launch)
+    rk::balance(*planner, launch);
   rk::number_states(*planner);
   if (planner->num_states > INT32_MAX)
     return RK_TOO_LONG;
@@ -344,9 +367,9 @@ int32_t rk_work_write(const rk_work_planner* planner, void* to) {
   rk_work_item* items = reinterpret_cast<rk_work_item*>(out + f.items);
   rk_work_item* next = items;
   const rk::WorkSplit* split = planner->splits.begin();
-  for (int shape = 0; shape < rk::kShapes; ++shape) {
-    int32_t* first = reinterpret_cast<int32_t*>(out + f.first_item[shape]);
-    next = rk::Writer(*planner, shape, next, first).write(items, split);
+  for (int launch = 0; launch < rk::kLaunches; ++launch) {
+    int32_t* first = reinterpret_cast<int32_t*>(out + f.first_item[launch]);
+    next = rk::Writer(*planner, launch, next, first).write(items, split);
   }
   const int32_t count[4] = {static_cast<int32_t>(f.num_merges), 0, 0, 0};
   memcpy(out + f.merge_count, count, sizeof count);

@@ -32,6 +32,7 @@ typedef struct rk_work_args {
   int64_t window_left;        // -1: none
   int64_t fixed_split_size;   // keys a split, 0: the planner decides
   int64_t disable_split;
+  int64_t only_level;       // -1: all; else a list for this level alone, with positions of the whole sequence
   rk_work_shape shapes[2];  // few query rows, many query rows
   double launch_ns;         // one launch more
   int64_t merge_rows;       // tokens that a merge item has at most
@@ -47,8 +48,8 @@ typedef struct rk_work_facts {
   int64_t capacity;    // of the list: graph mode's, else `bytes`
   int64_t float_bytes; // of the partial states: values [states, group, head_dim], then lse [states, group]
   int64_t lse_offset;  // of the lse within them
-  int64_t grid[2];     // blocks to launch of each shape; 0: none
-  int64_t first_item[2];
+  int64_t grid[4];     // blocks of each launch, 0: none; paged levels few rows, many rows, then dense levels
+  int64_t first_item[4];
   int64_t merge_grid; // merge items to launch; 0: no merge
   int64_t merge_count, merges, pieces;
   int64_t positions; // -1: none

@@ -9,7 +9,8 @@
 
 namespace rk {
 
-enum Shape2 { kFew = 0, kMany = 1, kShapes = 2 }; // query rows of a tile
+enum { kFew = 0, kMany = 1, kShapes = 2 }; // query rows of a tile
+constexpr int kLaunches = 2 * kShapes;     // paged levels, then dense ones
 
 struct WorkUnit {
   int32_t node;
@@ -18,14 +19,14 @@ struct WorkUnit {
   int32_t steps;
   int32_t q_position, kv_position; // global: of the first token, of the node's first key
   uint32_t flags;                  // kItemCausal, kItemPositions
-  int32_t shape;
+  int32_t shape, launch;
   int32_t alone;       // no other unit has any of its rows
   int32_t first_split; // in `splits`: one a KV head when not alone; -1: none
 };
 
 constexpr uint32_t kItemCausal = 1, kItemPositions = 2; // AttentionItem::flags
 
-// A place in the sequence of elements of one shape: unit order[unit], a KV head, a step within.
+// A place in the sequence of elements of one launch: unit order[unit], a KV head, a step within.
 struct WorkPlace {
   int32_t unit, head, step;
 };
@@ -36,9 +37,9 @@ struct WorkSplit {
   int32_t first_state, count;
 };
 
-// What balance.cpp decides for one shape.
+// What balance.cpp decides for one launch.
 struct WorkShare {
-  Array<int32_t> order;   // units of this shape
+  Array<int32_t> order;   // units of this launch
   Array<WorkPlace> begin; // of each block, and the end
   Array<WorkPlace> other; // the candidate that lost
   double total;           // of all elements, nanoseconds
@@ -52,8 +53,8 @@ struct WorkShare {
 struct rk_work_planner {
   rk_plan tree; // nodes and row positions
   rk::Array<rk::WorkUnit> units;
-  rk::WorkShare shares[rk::kShapes];
-  rk::Array<rk::WorkSplit> splits; // in the order in which the shapes' blocks meet them
+  rk::WorkShare shares[rk::kLaunches];
+  rk::Array<rk::WorkSplit> splits; // in the order in which the launches' blocks meet them
   rk::Array<int32_t> cover;        // units of each row; empty when every row has one
   rk::Array<int32_t> cover_first;  // [rows + 1], into cover_units
   rk::Array<int32_t> cover_units;
@@ -69,6 +70,8 @@ struct rk_work_planner {
   rk_work_facts facts;
 
   bool free_to_cut() const { return args.fixed_split_size == 0 && args.disable_split == 0; }
+  const rk_work_shape& shape_of(int launch) const { return args.shapes[launch % rk::kShapes]; }
+  bool one_level() const { return args.num_levels == 1 || args.only_level >= 0; }
   double element_ns(const rk::WorkUnit& unit) const {
     const rk_work_shape& shape = args.shapes[unit.shape];
     return static_cast<double>(tiles[unit.shape]) * (shape.item_ns + unit.steps * shape.step_ns);
@@ -79,7 +82,7 @@ struct rk_work_planner {
 namespace rk {
 
 rk_status list_units(rk_work_planner& plan); // units.cpp
-void balance(rk_work_planner& plan, int shape);
+void balance(rk_work_planner& plan, int launch);
 void find_cover(rk_work_planner& plan); // merges.cpp
 void number_states(rk_work_planner& plan);
 void list_merges(rk_work_planner& plan);
