@@ -181,6 +181,27 @@ def test_explain_a_described_call() -> None:
         assert rocade.explain(op.value).request.op is op
 
 
+def test_explain_knows_a_fact_by_the_name_that_plan_gives_it() -> None:
+    told = rocade.explain("batch_decode", head_dim=64, q_data_type="bfloat16", kv_data_type="float16")
+    assert (told.request.head_dim_qk, told.request.head_dim_vo) == (64, 64)
+    assert (told.request.q_dtype, told.request.kv_dtype) == (arch_caps.DType.BF16, arch_caps.DType.FP16)
+
+
+def test_explain_says_which_size_the_native_library_cannot_count() -> None:
+    for facts, named in (
+        ({"num_qo_heads": 2**17}, "num_qo_heads is 131072; accepted: up to 65536"),
+        ({"page_size": 2**31 - 1}, "page_size is 2147483647; accepted: from 1 to 2147418111"),
+        ({"max_kv_len": 2**31 - 1}, "max_kv_len is 2147483647; accepted: not set, or up to 2147418111"),
+    ):
+        told = rocade.explain("batch_decode", backend="cpu", **facts)
+        assert told.backend is None
+        assert named in str(told)
+    batch = Batch([1], [5])
+    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(workspace(), backend="cpu")
+    with pytest.raises(rocade.ArchCapabilityError, match="num_qo_heads is 131072; accepted: up to 65536"):
+        wrapper.plan(*batch.pages.table, 2**17, 1, 8, 4)
+
+
 def test_explain_another_target_without_asking_this_machine() -> None:
     told = rocade.explain("batch_decode", target="gfx950")
     assert told.target == "gfx950"
@@ -215,6 +236,10 @@ def test_explain_a_planned_wrapper() -> None:
         ("batch_decode", {"num_qo_heads": 7}, "num_qo_heads"),
         ("batch_decode", {"kv_layout": "x"}, "kv_layout"),
         ("batch_decode", {"backend": "fa9"}, "backend"),
+        ("batch_decode", {"num_heads": 8}, "num_heads: got a fact that 'batch_decode' does not have"),
+        ("batch_decode", {"max_kv_len": "long"}, "max_kv_len: got 'long', expected an integer"),
+        ("merge_state", {"head_dim_vo": 8}, "head_dim_vo: got a fact that 'merge_state' does not have"),
+        ("append_paged_kv_cache", {"causal": True}, "causal: got a fact that"),
     ],
 )
 def test_explain_names_what_it_cannot_read(call: str, facts: dict[str, object], named: str) -> None:
