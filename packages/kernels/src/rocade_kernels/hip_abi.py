@@ -162,29 +162,28 @@ class AppendPagedKvCacheArgs(Structure):
 
 
 class AttentionItem(Structure):
-    """One piece of work: a tile of query rows of one request and KV head, against a range of keys.
+    """One piece of work: a tile of query rows of one request, against a range of keys, for some KV heads in turn.
 
-    The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
-    the group. Keys are counted from the first of the request at its level; positions are global. See
-    docs/pages/design/attention.md.
+    Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head (row_begin + r) % group of
+    the group; there are q_len * group - row_begin rows, at most the kernel's. Keys are counted from the first of the
+    request at its level; positions are global. See docs/pages/design/attention.md.
     """
 
     _fields_ = [
-        ("mask_bit", c_int64),  # of the custom mask: bit of the tile's first token and key 0
+        ("mask_bit", c_int64),  # bit of the custom mask for the tile's first token and key 0
+        ("kv_base", c_int64),  # dense: row of key 0 in k and v; paged: place of the first page in `pages`
         ("q_begin", c_int32),  # row of the tile's first token in q and out
-        ("first_row", c_uint32),  # of the tile: its first head in the group, below `group`
-        ("rows", c_uint32),  # of the tile, at most those of the kernel's shape
-        ("kv_head", c_int32),
+        ("q_len", c_int32),  # tokens of the tile
+        ("row_begin", c_int32),  # row_begin times group stays below 2^32
+        ("kv_head", c_int32),  # the first of kv_heads
         ("kv_begin", c_int32),  # keys to attend to: [kv_begin, kv_end)
         ("kv_end", c_int32),
-        ("kv_base", c_int32),  # dense: row of key 0 in k and v; paged: place of the first page in `pages`
-        ("q_position", c_int32),  # global position of the tile's first token, unless `positions` gives all
+        ("q_position", c_int32),  # global position of the tile's first token
         ("kv_position", c_int32),  # global position of key 0
-        ("flags", c_uint32),  # 1: causal
-        ("state", c_int32),  # row of `partial` for the first token; negative: the result is final
-        ("state_step", c_int32),  # rows of `partial` from a token to the next
+        ("flags", c_uint32),  # 1: causal; 2: positions of tokens are in `positions`
+        ("state", c_int32),  # place of the first token among the partial states; negative: the result is final
+        ("kv_heads", c_int32),  # 1 when the result is partial
         ("mask_step", c_int32),  # bits of the custom mask from a token to the next
-        ("reserved", c_int32),
     ]
 
 
@@ -210,7 +209,7 @@ class AttentionArgs(Structure):
         ("state_out", c_void_p),
         ("state_lse", c_void_p),
         ("pages", c_void_p),  # int32 page numbers of all requests; null: k and v are dense
-        ("positions", c_void_p),  # int32, global position of each token; null: affine, as the items say
+        ("positions", c_void_p),  # int32, global position of each token, for items that ask for it
         ("mask", c_void_p),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
         *((name, c_int64) for name in ("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head")),
         *((name, c_int64) for name in ("k_page", "k_row", "k_head", "v_page", "v_row", "v_head")),

@@ -27,7 +27,7 @@ SCHEDULES: tuple[dict[str, Any], ...] = (
     {"schedule": "run_to_barrier"},
     {"schedule": "random", "seed": 5, "quantum": 9},
 )
-CAUSAL = 1
+CAUSAL, POSITIONS = 1, 2
 
 
 @functools.cache
@@ -149,48 +149,57 @@ class Launch:
         self.out = torch.full_like(p.q, float("nan"))
         self.lse = torch.full(p.q.shape[:2], float("nan"))
         self.splits = [max(1, -(-n // self.split)) if self.split else 1 for n in p.kv_lens]
-        states = sum(n * s for n, s in zip(p.q_lens, self.splits, strict=True)) if self.split else 0
-        self.partial_out = torch.full((states, self.heads, self.dim), float("nan"))
-        self.partial_lse = torch.full((states, self.heads), float("nan"))
+        self.states: list[tuple[int, int, int]] = []  # of each item: request, first packed row, KV head
+        self.used_states = 0
+        self.work = self.items()
+        states = self.used_states if self.split else 0
+        self.partial_out = torch.full((states, self.group, self.dim), float("nan"))
+        self.partial_lse = torch.full((states, self.group), float("nan"))
 
     def items(self) -> list[hip_abi.AttentionItem]:
-        p, made, state = self.problem, [], 0
+        p, made = self.problem, []
         first_page = 0
         for b, (q_len, kv_len) in enumerate(zip(p.q_lens, p.kv_lens, strict=True)):
-            base = first_page if p.paged else p.kv_starts[b]
+            self.item_heads = 1 if self.split else self.heads // self.group
             for part in range(self.splits[b]):
                 begin = part * self.split
                 end = min(kv_len, begin + self.split) if self.split else kv_len
-                rows = q_len * self.group
-                for row in range(0, rows, self.shape.rows):
-                    token = row // self.group
-                    for head in range(self.heads // self.group):
-                        bits = sum(m.numel() + 7 & ~7 for m in (p.masks or [])[:b])
-                        made.append(
-                            hip_abi.AttentionItem(
-                                mask_bit=bits + token * kv_len,
-                                q_begin=p.q_starts[b] + token,
-                                first_row=row % self.group,
-                                rows=min(self.shape.rows, rows - row),
-                                kv_head=head,
-                                kv_begin=begin,
-                                kv_end=end,
-                                kv_base=base,
-                                q_position=kv_len - q_len + token,
-                                kv_position=0,
-                                flags=CAUSAL if p.rules.causal and p.masks is None else 0,
-                                state=state + token * self.splits[b] + part if self.split else -1,
-                                state_step=self.splits[b],
-                                mask_step=kv_len,
-                            )
-                        )
-            state += q_len * self.splits[b]
+                for row in range(0, q_len * self.group, self.shape.rows):
+                    for head in range(0, self.heads // self.group, self.item_heads):
+                        made.append(self._item(b, row, head, (begin, end), first_page))
+                        self.states.append((b, row, head))
             first_page += len(p.pages[b]) if p.paged else 0
         return made
 
+    def _item(self, b: int, row: int, head: int, keys: tuple[int, int], page: int) -> hip_abi.AttentionItem:
+        """For rows from `row` on of request b, rebased to the tile's first token."""
+        p = self.problem
+        token = row // self.group
+        bits = sum(-(-m.numel() // 8) * 8 for m in (p.masks or [])[:b])
+        rows = min(self.shape.rows, p.q_lens[b] * self.group - row)
+        tokens = -(-(row % self.group + rows) // self.group)
+        state = self.used_states
+        self.used_states += tokens
+        return hip_abi.AttentionItem(
+            mask_bit=bits + token * p.kv_lens[b],
+            kv_base=page if p.paged else p.kv_starts[b],
+            q_begin=p.q_starts[b] + token,
+            q_len=p.q_lens[b] - token,
+            row_begin=row % self.group,
+            kv_head=head,
+            kv_begin=keys[0],
+            kv_end=keys[1],
+            q_position=-1000 if self.positions else p.kv_lens[b] - p.q_lens[b] + token,
+            kv_position=0,
+            flags=(CAUSAL if p.rules.causal and p.masks is None else 0) + (POSITIONS if self.positions else 0),
+            state=state if self.split else -1,
+            kv_heads=self.item_heads,
+            mask_step=p.kv_lens[b],
+        )
+
     def run(self, **options: Any) -> emu.Result:
         """Launch in the emulator; any finding fails."""
-        p, items = self.problem, self.items()
+        p, items = self.problem, self.work
         blocks = self.blocks or max(1, len(items))
         table = (hip_abi.AttentionItem * max(1, len(items)))(*items)
         raw = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
@@ -274,18 +283,21 @@ class Launch:
         """Output and lse; of a split launch, its states merged in float64."""
         if not self.split:
             return self.out, self.lse
-        out, lse, at = [], [], 0
-        for q_len, splits in zip(self.problem.q_lens, self.splits, strict=True):
-            n = q_len * splits
-            v = self.partial_out[at : at + n].view(q_len, splits, self.heads, self.dim).double()
-            s = self.partial_lse[at : at + n].view(q_len, splits, self.heads).double()
-            top = s.amax(1, keepdim=True).clamp(min=-1e30)
-            weight = (s - top).exp2()
-            total = weight.sum(1)
-            out.append((weight[..., None] * v).sum(1) / total.clamp(min=1e-300)[..., None])
-            lse.append(top[:, 0] + total.log2())
-            at += n
-        return torch.cat(out), torch.cat(lse)
+        p, group = self.problem, self.group
+        out = torch.zeros(self.out.shape, dtype=torch.float64)
+        lse = torch.full(self.lse.shape, float("-inf"), dtype=torch.float64)
+        for item, (b, row, head) in zip(self.work, self.states, strict=True):
+            for r in range(row, min(row + self.shape.rows, p.q_lens[b] * group)):
+                at = p.q_starts[b] + r // group, head * group + r % group
+                place = item.state * group + item.row_begin + r - row
+                v, s = self.partial_out.view(-1, self.dim)[place], self.partial_lse.flatten()[place]
+                top = torch.logaddexp2(lse[at], s.double())
+                if top > float("-inf"):
+                    out[at] = out[at] * (lse[at] - top).exp2() + v * (s - top).exp2()
+                    lse[at] = top
+                else:
+                    assert not v.any(), "no key: zeros"
+        return out, lse
 
     def check(self, result: emu.Result) -> None:
         """Demand no finding and results within the conformance tolerances."""

@@ -253,44 +253,42 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
 
-/// One piece of work: a tile of query rows of one request and KV head, against a range of keys.
+/// One piece of work: a tile of query rows of one request, against a range of keys, for some KV heads in turn.
 ///
-/// The tile's row r is token (first_row + r) // group of those from q_begin on, and head (first_row + r) % group of
-/// the group. Keys are counted from the first of the request at its level; positions are global. See
-/// docs/pages/design/attention.md.
+/// Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head (row_begin + r) % group of
+/// the group; there are q_len * group - row_begin rows, at most the kernel's. Keys are counted from the first of the
+/// request at its level; positions are global. See docs/pages/design/attention.md.
 struct AttentionItem {
   i64 mask_bit;
+  i64 kv_base;
   i32 q_begin;
-  u32 first_row;
-  u32 rows;
+  i32 q_len;
+  i32 row_begin;
   i32 kv_head;
   i32 kv_begin;
   i32 kv_end;
-  i32 kv_base;
   i32 q_position;
   i32 kv_position;
   u32 flags;
   i32 state;
-  i32 state_step;
+  i32 kv_heads;
   i32 mask_step;
-  i32 reserved;
 };
 static_assert(sizeof(AttentionItem) == 64);
 static_assert(__builtin_offsetof(AttentionItem, mask_bit) == 0);
-static_assert(__builtin_offsetof(AttentionItem, q_begin) == 8);
-static_assert(__builtin_offsetof(AttentionItem, first_row) == 12);
-static_assert(__builtin_offsetof(AttentionItem, rows) == 16);
-static_assert(__builtin_offsetof(AttentionItem, kv_head) == 20);
-static_assert(__builtin_offsetof(AttentionItem, kv_begin) == 24);
-static_assert(__builtin_offsetof(AttentionItem, kv_end) == 28);
-static_assert(__builtin_offsetof(AttentionItem, kv_base) == 32);
-static_assert(__builtin_offsetof(AttentionItem, q_position) == 36);
-static_assert(__builtin_offsetof(AttentionItem, kv_position) == 40);
-static_assert(__builtin_offsetof(AttentionItem, flags) == 44);
-static_assert(__builtin_offsetof(AttentionItem, state) == 48);
-static_assert(__builtin_offsetof(AttentionItem, state_step) == 52);
-static_assert(__builtin_offsetof(AttentionItem, mask_step) == 56);
-static_assert(__builtin_offsetof(AttentionItem, reserved) == 60);
+static_assert(__builtin_offsetof(AttentionItem, kv_base) == 8);
+static_assert(__builtin_offsetof(AttentionItem, q_begin) == 16);
+static_assert(__builtin_offsetof(AttentionItem, q_len) == 20);
+static_assert(__builtin_offsetof(AttentionItem, row_begin) == 24);
+static_assert(__builtin_offsetof(AttentionItem, kv_head) == 28);
+static_assert(__builtin_offsetof(AttentionItem, kv_begin) == 32);
+static_assert(__builtin_offsetof(AttentionItem, kv_end) == 36);
+static_assert(__builtin_offsetof(AttentionItem, q_position) == 40);
+static_assert(__builtin_offsetof(AttentionItem, kv_position) == 44);
+static_assert(__builtin_offsetof(AttentionItem, flags) == 48);
+static_assert(__builtin_offsetof(AttentionItem, state) == 52);
+static_assert(__builtin_offsetof(AttentionItem, kv_heads) == 56);
+static_assert(__builtin_offsetof(AttentionItem, mask_step) == 60);
 
 /// Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
 ///

@@ -22,7 +22,6 @@ template <class T> ROCADE_DEVICE const ROCADE_CONSTANT T* opaque(const ROCADE_CO
 }
 
 /// What is made of this value later is made behind what was ordered before.
-ROCADE_DEVICE void keep_order(u32& x) { asm volatile("" : "+v"(x)); }
 ROCADE_DEVICE void keep_order(u64& x) { asm volatile("" : "+v"(x)); }
 
 /// The same value, which is equal in all lanes, as a scalar.

@@ -69,8 +69,8 @@ template <class S> struct Attend {
   Softmax<P, S::kRowTiles> softmax;
   typename S::Output output;
 
-  ROCADE_DEVICE Attend(const Args& a, const Item& item, LdsBytes block_lds)
-      : args(a), mask(a, item), rows{a, item}, lds(block_lds),
+  ROCADE_DEVICE Attend(const Args& a, const Item& item, u32 kv_head, LdsBytes block_lds)
+      : args(a), mask(a, item), rows(a, item, kv_head, S::kBlockRows), lds(block_lds),
         wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
         key_wave(wave % S::kKeyWaves) {
     output.clear();
@@ -79,7 +79,8 @@ template <class S> struct Attend {
   }
 
   ROCADE_DEVICE void run() {
-    const typename S::Table table(KeyPlaces(args, rows.item, sizeof(T)), visited.end, lds + S::kTilesBytes);
+    const typename S::Table table(KeyPlaces(args, rows.item, rows.kv_head, sizeof(T)), visited.end,
+                                  lds + S::kTilesBytes);
     typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
     if (visited.begin < visited.end)
       copies.begin(visited.begin, pair(0));
@@ -117,7 +118,7 @@ template <class S> struct Attend {
       if (key_wave > 0)
         return;
     }
-    const Rows these{again, item};
+    const Rows these(again, item, rows.kv_head, S::kBlockRows);
     const Results<S> results(again, these);
     ROCADE_UNROLL
     for (int k = 0; k < kLaneRows; ++k)
@@ -136,7 +137,7 @@ private:
     ROCADE_UNROLL
     for (int k = 0; k < kLaneRows; ++k)
       visible[k] = mask.visible(rows.position(rows.within(row(k))));
-    if (args.positions != nullptr || args.mask != nullptr) {
+    if (rows.listed() || args.mask != nullptr) {
       seen = visited = mask.keys;
       all_see = KeyRange{0, 0};
       return;
@@ -148,7 +149,7 @@ private:
     if (!rows.holds(first))
       seen.end = seen.begin;
     all_see = mask.every(low, high);
-    visited = mask.any(rows.position(0), rows.position(rows.item.rows - 1));
+    visited = mask.any(rows.position(0), rows.position(rows.count - 1));
   }
 
   // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
@@ -289,16 +290,18 @@ private:
   }
 };
 
-/// All items of this block.
+/// All items of this block, each for its KV heads.
 template <class S> ROCADE_DEVICE void attend_items(const Args* args, LdsBytes lds) {
   const auto* first = (const ROCADE_CONSTANT i32*)args->first_item + block_x();
   const i32 begin = first[0], end = first[1];
   for (i32 k = begin; k < end; ++k) {
-    const Args* now = opaque(args);
-    const Item* item = (const Item*)now->items + k;
-    Attend<S> attend(*now, *item, lds);
-    attend.run();
-    attend.store(*opaque(args), *opaque(item));
+    const Item* item = (const Item*)args->items + k;
+    const u32 head = static_cast<u32>(item->kv_head), heads = static_cast<u32>(item->kv_heads);
+    for (u32 n = 0; n < heads; ++n) {
+      Attend<S> attend(*opaque(args), *opaque(item), head + n, lds);
+      attend.run();
+      attend.store(*opaque(args), *opaque(item));
+    }
   }
 }
 

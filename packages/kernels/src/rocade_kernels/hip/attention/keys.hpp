@@ -21,12 +21,12 @@ struct KeyPlaces {
   const i32* pages; // of the request; null when dense
   u32 page_size, page_magic, num_pages;
 
-  ROCADE_DEVICE KeyPlaces(const Args& args, const Item& item, int element_bytes)
+  ROCADE_DEVICE KeyPlaces(const Args& args, const Item& item, u32 kv_head, int element_bytes)
       : k_row(args.k_row * element_bytes), v_row(args.v_row * element_bytes),
         k_page(args.k_page * element_bytes), v_page(args.v_page * element_bytes), pages(nullptr),
         page_size(args.page_size), page_magic(args.page_magic), num_pages(args.num_pages) {
-    k = reinterpret_cast<u64>(args.k) + static_cast<u64>(item.kv_head * args.k_head * element_bytes);
-    v = reinterpret_cast<u64>(args.v) + static_cast<u64>(item.kv_head * args.v_head * element_bytes);
+    k = reinterpret_cast<u64>(args.k) + static_cast<u64>(kv_head * args.k_head * element_bytes);
+    v = reinterpret_cast<u64>(args.v) + static_cast<u64>(kv_head * args.v_head * element_bytes);
     if (args.pages != nullptr) {
       pages = static_cast<const i32*>(args.pages) + item.kv_base;
     } else {

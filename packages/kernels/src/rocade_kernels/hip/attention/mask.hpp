@@ -12,13 +12,11 @@ namespace rocade {
 using Args = ROCADE_CONSTANT AttentionArgs;
 using Item = ROCADE_CONSTANT AttentionItem;
 
-/// n * stride. The compiler would add the upper product by an instruction that reads a register never
-/// written.
+/// n * stride, in two products.
 ROCADE_DEVICE u64 scaled(u32 n, i64 stride) {
   const u64 bits = static_cast<u64>(stride);
-  u32 upper = n * static_cast<u32>(bits >> 32);
-  keep_order(upper);
-  return static_cast<u64>(n) * static_cast<u32>(bits) + (static_cast<u64>(upper) << 32);
+  return static_cast<u64>(n) * static_cast<u32>(bits) +
+         (static_cast<u64>(n * static_cast<u32>(bits >> 32)) << 32);
 }
 
 /// Half-open; empty when begin >= end.
@@ -29,10 +27,9 @@ struct KeyRange {
   ROCADE_DEVICE bool meets(KeyRange other) const { return begin < other.end && other.begin < end; }
 };
 
-ROCADE_DEVICE i32 smaller(i32 a, i32 b) { return a < b ? a : b; }
-ROCADE_DEVICE i32 larger(i32 a, i32 b) { return a > b ? a : b; }
+template <class N> ROCADE_DEVICE N smaller(N a, N b) { return a < b ? a : b; }
 
-inline constexpr u32 kItemCausal = 1; // AttentionItem::flags
+inline constexpr u32 kItemCausal = 1, kItemPositions = 2; // AttentionItem::flags
 
 struct Mask {
   KeyRange keys;    // of the work item

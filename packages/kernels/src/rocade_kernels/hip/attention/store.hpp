@@ -82,10 +82,7 @@ template <class S> struct Results {
     const float own = total == 0 ? 0.0f : reciprocal(total) * args.out_scale;
     float lse = total == 0 ? kNone : base + log2_sum(total);
     if (rows.item.state >= 0) {
-      const u64 place =
-          (static_cast<u64>(rows.item.state) + rows.token(row) * static_cast<u32>(rows.item.state_step)) *
-              args.heads +
-          rows.head(row);
+      const u64 place = static_cast<u64>(rows.item.state) * args.group + rows.packed(row);
       float* to = static_cast<float*>(args.partial_out) + place * args.head_dim;
       each_run(k, output, [&](u32 d, Vector<float, kStore> x) { put(to + d, x * own); });
       if (P::leads())
