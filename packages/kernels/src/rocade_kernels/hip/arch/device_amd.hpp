@@ -22,6 +22,15 @@ ROCADE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+/// The lanes of the wave have reached this place; they always do so together.
+ROCADE_DEVICE void wave_barrier() { __builtin_amdgcn_wave_barrier(); }
+
+/// `x`, which the wave has from memory by now: it waits here if it must.
+ROCADE_DEVICE float arrived(float x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
+
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }

@@ -17,6 +17,12 @@ ROCADE_DEVICE u32 block_z() { return static_cast<u32>(__nvvm_read_ptx_sreg_ctaid
 /// All threads of the block have reached this place, and see each other's LDS and global writes.
 ROCADE_DEVICE void barrier() { __syncthreads(); }
 
+/// The threads of the warp that have not ended have reached this place.
+ROCADE_DEVICE void wave_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
+
+/// `x`; barriers order the loads before them by themselves.
+ROCADE_DEVICE float arrived(float x) { return x; }
+
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));

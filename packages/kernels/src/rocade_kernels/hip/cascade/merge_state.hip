@@ -1,5 +1,8 @@
 // Merges two attention states row by row, in place if asked; rows that a mask leaves out are not touched.
 //
+// In place, the lse of a head is read by all its threads and written by one, after the others have read it. A
+// head does not cross blocks, but it may cross waves: then they meet at a barrier.
+//
 // Each thread merges one pack of 16 bytes in each of `deep_rows` rows. All its loads are in flight before the
 // first is used.
 #include "args.hpp"
@@ -75,9 +78,29 @@ template <bool kAligned> struct Row {
   }
 };
 
+// Comes between what threads load and what they store.
+struct Turn {
+  bool in_place, crosses;
+
+  ROCADE_DEVICE explicit Turn(const MergeStateArgs& args)
+      : in_place(args.s_out == args.s_a || args.s_out == args.s_b), crosses(kWave % args.packs != 0) {}
+
+  template <bool kAligned> ROCADE_DEVICE void between(Row<kAligned>& row) const {
+    if (!in_place)
+      return;
+    row.s_a = arrived(row.s_a);
+    row.s_b = arrived(row.s_b);
+    if (crosses)
+      barrier();
+    else
+      wave_barrier();
+  }
+};
+
 // kRows rows that all exist and are all merged.
 template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, const Place& place) {
   const Pointers at(args, place);
+  const Turn turn(args);
   Row<true> rows[kRows];
   if (place.loads_shared()) {
 #pragma unroll
@@ -87,6 +110,9 @@ template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, co
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     rows[r].load_values(args, at, i64{args.side_rows} * r);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    turn.between(rows[r]);
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     rows[r].store_merged(args, place, at, i64{args.side_rows} * r, rows[r].weights(place));
@@ -105,6 +131,7 @@ ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place, i64
 
 template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& args, const Place& place) {
   const Pointers at(args, place);
+  const Turn turn(args);
 #pragma unroll 1
   for (u32 deep = 0; deep < args.deep_rows; ++deep) {
     const i64 r = i64{args.side_rows} * deep;
@@ -114,6 +141,7 @@ template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& arg
       row.load_lse(args, at, r);
     if (chosen)
       row.load_values(args, at, r);
+    turn.between(row);
     const Weights weights = row.weights(place);
     if (chosen)
       row.store_merged(args, place, at, r, weights);
