@@ -82,6 +82,10 @@ class LevelBuffers:
         graph_buffer(names[2], tensors[2], device)
         return tensors
 
+    def max_keys(self, page_size: int) -> tuple[int, ...]:
+        """Keys that the buffers of page ids have pages for, level by level."""
+        return tuple(indices.numel() * page_size for _, _, indices, _ in self._levels)
+
     def settle(self, problem: Problem) -> Problem:
         """The problem with its arrays copied into the buffers, and its page ids read from there."""
         if self._max_rows is None:

@@ -253,6 +253,12 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         )
         return request, Problem(levels, last.rows, self.device, None, self._float_workspace_buffer)
 
+    def _max_keys(self, problem: Problem) -> tuple[int, ...]:
+        table = problem.levels[0].pages
+        assert self._buffers is not None  # asked in graph mode only
+        assert table is not None  # this wrapper plans paged levels only
+        return self._buffers.max_keys(table.page_size)
+
     def _caches(self, caches: Sequence[Tensor]) -> tuple[KV, ...]:
         plan, problem = self._current(), self._problem
         assert problem is not None  # set together with the plan

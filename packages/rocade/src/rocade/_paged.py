@@ -58,6 +58,13 @@ class PagedWrapper(BatchWrapper):
         if self._use_cuda_graph and batch != self._fixed_batch_size:
             raise invalid(name, f"{batch} requests", f"{self._fixed_batch_size}, fixed by the graph buffers")
 
+    def _max_keys(self, problem: Problem) -> tuple[int, ...]:
+        """As many as the buffer of page ids has pages for."""
+        ids, table = self._paged_kv_indices_buf, problem.levels[0].pages
+        assert ids is not None  # checked by _keep_buffers in graph mode
+        assert table is not None  # this wrapper plans paged levels only
+        return (ids.numel() * table.page_size,)
+
     def _settle(self, problem: Problem) -> Problem:
         """The problem with its page table where the plan reads it: in graph mode, the caller's buffers."""
         level = problem.levels[0]

@@ -115,6 +115,18 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphMemory:
+    """What a wrapper in graph mode promises of all its plans, and what its plans keep between them.
+
+    A captured graph has the addresses in `kept`, so nothing there is ever freed or moved.
+    """
+
+    max_rows: int  # T of any plan at most
+    max_keys: tuple[int, ...]  # of all requests of each level together
+    kept: dict[object, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Levels from the most widely shared prefix to each request's own suffix; one level unless cascade.
 
@@ -126,4 +138,5 @@ class Problem:
     num_rows: int  # T
     device: torch.device
     mask: PackedMask | None = None  # over the concatenated keys; only with one level
-    workspace: torch.Tensor | None = None  # uint8, the caller's; used when large enough
+    workspace: torch.Tensor | None = None  # uint8, the caller's; CPU backends use it when large enough
+    graph: GraphMemory | None = None  # set when the wrapper is in graph mode

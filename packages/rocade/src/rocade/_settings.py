@@ -17,10 +17,10 @@ class Setting:
 
     name: str
     type: type[bool]
-    default: bool
+    default: bool | None  # None: to be unset means something else than 0 and 1
     text: str
 
-    def read(self) -> bool:
+    def read(self) -> bool | None:
         """The value now; `ValueError` names the variable when it holds neither 0 nor 1."""
         raw = os.environ.get(self.name)
         if raw is None:
@@ -39,9 +39,23 @@ VALIDATE = Setting(
     "to the cache, and each merge of a varying number of states.",
 )
 
-SETTINGS = (VALIDATE,)
+FUSED_CASCADE = Setting(
+    "FLASHINFER_HIP_FUSED_CASCADE",
+    bool,
+    None,
+    "How rocade's GPU kernels run a cascade, read at each plan. Unset: all levels in one launch, and one merge. "
+    "1: level by level, where each level's kernel merges the state so far into its own result. 0: level by level, "
+    "with a merge kernel after each.",
+)
+
+SETTINGS = (VALIDATE, FUSED_CASCADE)
 
 
 def validate() -> bool:
     """Whether device arrays are checked on the host (`ROCADE_VALIDATE`)."""
-    return VALIDATE.read()
+    return bool(VALIDATE.read())
+
+
+def fused_cascade() -> bool | None:
+    """How a cascade runs on rocade's GPU kernels (`FLASHINFER_HIP_FUSED_CASCADE`); None: in one launch."""
+    return FUSED_CASCADE.read()

@@ -17,7 +17,7 @@ from rocade._arguments import FLAGS, PLAN, pick, refuse_all
 from rocade._dtypes import torch_dtype
 from rocade._errors import NotPlannedError, invalid
 from rocade._plan import KV, Plan, RunArgs, State
-from rocade._problem import Problem
+from rocade._problem import GraphMemory, Problem
 from rocade._request import Scale
 from rocade._run_checks import pair, partial_state, queries, result
 
@@ -90,6 +90,7 @@ class BatchWrapper:
         self._layout = _layout.kv_layout(kv_layout)
         self._asked_backend = _dispatch.canonical(backend)
         self._use_cuda_graph = bool(use_cuda_graph)
+        self._graph: GraphMemory | None = None  # from the first plan on, in graph mode
         self._problem: Problem | None = None
         self._plan: Plan | None = None
         self._plans: dict[Request, Plan] = {}
@@ -133,8 +134,16 @@ class BatchWrapper:
         """Checked NHD views, one per level, of the tensors that the caller passed as K and V."""
         raise NotImplementedError
 
+    def _max_keys(self, problem: Problem) -> tuple[int, ...]:
+        """Keys that a graph's requests may have together, level by level: those of the first plan."""
+        return tuple(int(level.kv_len.sum()) for level in problem.levels)
+
     def _adopt(self, request: Request, problem: Problem) -> None:
         """Plan, and make it the current plan only when that worked."""
+        if self._use_cuda_graph:
+            if self._graph is None:
+                self._graph = GraphMemory(problem.num_rows, self._max_keys(problem))
+            problem = dataclasses.replace(problem, graph=self._graph)
         plan = _dispatch.select(request, problem.device, self._asked_backend).plan(request, problem)
         self._plans = {request: plan}
         self._problem = problem
@@ -177,6 +186,11 @@ class BatchWrapper:
 
     def _size(self, request: Request, problem: Problem) -> tuple[int, int]:
         """Bytes of float and int workspace that this plan would take."""
+        own: GraphMemory | None = None
+        if self._use_cuda_graph:  # the limits of the graph's plans, but not their memory
+            limits = self._graph or GraphMemory(problem.num_rows, self._max_keys(problem))
+            own = GraphMemory(limits.max_rows, limits.max_keys)
+        problem = dataclasses.replace(problem, workspace=None, graph=own)
         plan = _dispatch.select(request, problem.device, self._asked_backend).plan(request, problem)
         return plan.workspace_bytes, 0
 

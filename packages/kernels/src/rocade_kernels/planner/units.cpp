@@ -144,24 +144,38 @@ private:
       first = at.high - (tokens - 1); // any that hide nothing
     }
     const int launch = shape + (args_.levels[node.level].page_size > 0 ? 0 : kShapes);
-    const WorkUnit unit = {n, row, tokens, 0, 0, 0, first, node.offset, flags, shape, launch, 1, -1};
+    WorkUnit unit = {};
+    unit.node = n;
+    unit.row = row;
+    unit.tokens = tokens;
+    unit.q_position = first;
+    unit.kv_position = node.offset;
+    unit.flags = flags;
+    unit.shape = shape;
+    unit.launch = launch;
+    unit.alone = 1;
+    unit.first_split = -1;
     push_pieces(unit, begin, end);
   }
 
   // Fixed splits lie on multiples of their size in the node, whatever the window leaves of it.
-  void push_pieces(WorkUnit unit, int64_t begin, int64_t end) {
+  void push_pieces(const WorkUnit& unit, int64_t begin, int64_t end) {
     const int64_t split = args_.fixed_split_size;
     const int64_t keys = args_.shapes[unit.shape].keys;
+    WorkShare& share = plan_.shares[unit.launch];
     do {
       const int64_t next = split > 0 ? smaller(end, (begin / split + 1) * split) : end;
-      unit.key_begin = static_cast<int32_t>(begin);
-      unit.key_end = static_cast<int32_t>(next);
-      unit.steps = static_cast<int32_t>(parts(next - begin, keys));
-      plan_.shares[unit.launch].order.push(static_cast<int32_t>(plan_.units.size()));
-      plan_.shares[unit.launch].total += plan_.element_ns(unit) * static_cast<double>(plan_.heads);
-      plan_.units.push(unit);
+      share.order.push(static_cast<int32_t>(plan_.units.size()));
+      WorkUnit* piece = plan_.units.add();
+      if (piece == nullptr)
+        return;
+      *piece = unit;
+      piece->key_begin = static_cast<int32_t>(begin);
+      piece->key_end = static_cast<int32_t>(next);
+      piece->steps = static_cast<int32_t>(parts(next - begin, keys));
+      share.total += plan_.element_ns(*piece) * static_cast<double>(plan_.heads);
       begin = next;
-    } while (begin < end && !plan_.units.failed() && plan_.units.size() <= INT32_MAX / 2);
+    } while (begin < end && plan_.units.size() <= INT32_MAX / 2);
   }
 
   rk_work_planner& plan_;

@@ -1,14 +1,17 @@
-"""`HipBackend`: the methods of `Backend`, each one launch of a kernel of our own."""
+"""`HipBackend`: the methods of `Backend`, launches of kernels of our own."""
 
 from __future__ import annotations
 
 import torch
 
-from arch_caps import ArchCapabilityError, Reason, Request
+from arch_caps import Reason, Request
+from rocade import _settings
 from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.hip import _append, _gpu, _states
+from rocade.backends.hip._attention import AttentionPlan
+from rocade.backends.hip._level_by_level import LevelPlans
 
 
 class HipBackend:
@@ -26,10 +29,11 @@ class HipBackend:
         return {**_gpu.driver(place), "gpu code": _gpu.origin(place.target)}
 
     def plan(self, request: Request, problem: Problem) -> Plan:
-        """Refuse: the table has no attention row of this backend that is built, so dispatch never asks."""
-        raise ArchCapabilityError(
-            request, {self.name: [Reason("planned", "attention is planned, not built")]}
-        )
+        """Plan any attention op."""
+        fused = _settings.fused_cascade()
+        if len(problem.levels) == 1 or fused is None:
+            return AttentionPlan(request, problem)
+        return LevelPlans(request, problem, fused=fused)
 
     def merge_state(
         self,

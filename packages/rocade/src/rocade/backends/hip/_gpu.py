@@ -20,7 +20,7 @@ from rocade_kernels.build import Instance
 from rocade_kernels.runtime import Arguments, Function, Layout, Loaded
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
-Key = tuple["Kernel", torch.dtype | None, str]
+Key = tuple["Kernel", torch.dtype | None, str, int]
 
 
 class Kernel:
@@ -86,6 +86,8 @@ class Gpu:
         self.units = facts.compute_units
         self.wave = facts.wave_size
         self.lds_bytes = facts.lds_bytes
+        # A PTX kernel that needs much local memory declares none, and is given it by the launch.
+        self.gives_lds = Instance("", on.target).is_ptx
         self.index = index  # torch's; -1 for the emulator
         self.stream = stream
         self.is_current = is_current
@@ -94,7 +96,9 @@ class Gpu:
         self._loaded = Loaded(on)
         self._launchers: dict[Key, Launcher] = {}
 
-    def kernel(self, kernel: Kernel, dtype: torch.dtype | None = None, variant: str = "") -> Launcher:
+    def kernel(
+        self, kernel: Kernel, dtype: torch.dtype | None = None, variant: str = "", head_dim: int = 0
+    ) -> Launcher:
         """The launcher of an instance, whose code is found, or built, and loaded the first time.
 
         Raises:
@@ -102,11 +106,11 @@ class Gpu:
             BuildError: there is no code for it, and none could be built.
             DeviceError: the driver refused the code.
         """
-        found = self._launchers.get((kernel, dtype, variant))
-        return found or self._load(kernel, dtype, variant)
+        key = (kernel, dtype, variant, head_dim)
+        return self._launchers.get(key) or self._load(*key)
 
-    def _load(self, kernel: Kernel, dtype: torch.dtype | None, variant: str) -> Launcher:
-        instance = Instance(kernel.name, self.target, DTYPES[dtype], 0, variant)
+    def _load(self, kernel: Kernel, dtype: torch.dtype | None, variant: str, head_dim: int) -> Launcher:
+        instance = Instance(kernel.name, self.target, DTYPES[dtype], head_dim, variant)
         function = self._loaded.get(instance)
         if function is None:
             if self._is_capturing():
@@ -116,7 +120,7 @@ class Gpu:
                 )
             function = self._loaded.load(instance, lambda: _fitting(kernel, instance))
         launcher = Launcher(self, function, kernel.layout)
-        return self._launchers.setdefault((kernel, dtype, variant), launcher)
+        return self._launchers.setdefault((kernel, dtype, variant, head_dim), launcher)
 
 
 def _fitting(kernel: Kernel, instance: Instance) -> build.Code:

@@ -1,0 +1,259 @@
+"""A plan of our attention kernels: a work list on the device, and the launches that a run makes of it.
+
+Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S page size, n dense K/V rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from arch_caps import Op, Request
+from rocade._dtypes import torch_dtype
+from rocade._errors import invalid
+from rocade._plan import KV, RunArgs
+from rocade._problem import Problem
+from rocade.backends.hip._gpu import Gpu, Kernel, Launcher, gpu_of
+from rocade.backends.hip._list import WorkList, first_table, make_list
+from rocade.backends.hip._work import MERGE_THREADS, Work, work_of
+from rocade_kernels import hip_abi
+from rocade_kernels.attention_launch import AttentionShape
+from rocade_kernels.runtime import Layout
+
+ALIGN = 16  # bytes, of every address and stride that the kernels see
+VARIANTS = ("decode", "")  # few query rows a tile, many
+
+_RESULTS = ("out", "lse")
+_STATE = ("state_out", "state_lse")
+ATTENTION = Kernel(
+    "attention",
+    Layout(
+        hip_abi.AttentionArgs,
+        (
+            *("items", "first_item", "q", "k", "v", *_RESULTS, "partial_out", "partial_lse", *_STATE),
+            *("pages", "positions", "mask"),
+            *("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head"),
+            *("k_page", "k_row", "k_head", "v_page", "v_row", "v_head"),
+            *("state_row", "state_head", "state_lse_row", "state_lse_head"),
+            *("heads", "group", "head_dim", "group_magic", "page_size", "page_magic", "num_pages"),
+            *("window_left", "scale", "soft_cap", "out_scale", "reserved"),
+        ),
+    ),
+)
+MERGE_PARTIALS = Kernel(
+    "merge_partials",
+    Layout(
+        hip_abi.MergePartialsArgs,
+        (
+            *("merges", "pieces", "count", "partial_out", "partial_lse", *_RESULTS, *_STATE),
+            *("out_row", "out_head", "lse_row", "lse_head"),
+            *("state_row", "state_head", "state_lse_row", "state_lse_head"),
+            *("group", "group_magic", "packs", "packs_magic", "slices", "reserved"),
+        ),
+    ),
+)
+
+
+class _Launch(NamedTuple):
+    """One launch of the attention kernel, and the level that its K and V are of."""
+
+    launcher: Launcher
+    grid: tuple[int, int, int]
+    threads: int
+    lds: int
+    first_item: int
+    paged: bool
+    pages: int  # address of page ids, 0: dense, or no page at all
+    levels: tuple[int, ...]  # that it is for: all with the same K and V
+
+
+class AttentionPlan:
+    """One list for all levels: a launch, or one for each kind of tile and of K and V, and at most one merge."""
+
+    backend = "hip"
+
+    __slots__ = ("_fixed", "_gpu", "_launches", "_list", "_merge", "_problem", "_reads", "_work", "request")
+
+    def __init__(self, request: Request, problem: Problem, only_level: int = -1) -> None:
+        """Plan; `only_level` makes a list of that level's keys alone."""
+        self.request = request
+        self._problem = problem
+        _check_pages(request)
+        self._list, self._gpu, self._work = _planned(request, problem, only_level)
+        dtype = torch_dtype(request.q_dtype)
+        self._launches = self._make_launches(dtype, only_level)
+        self._merge = self._gpu.kernel(MERGE_PARTIALS, dtype) if self._list.facts.merge_grid else None
+        tables = [level.pages.indices for level in problem.levels if level.pages is not None]
+        self._reads = [self._list.memory, *tables, *([] if problem.mask is None else [problem.mask.bits])]
+        group, page_size = request.group_size, max(request.page_size, 1)
+        self._fixed = (
+            *(request.num_qo_heads, group, request.head_dim_qk, _magic(group)),
+            *(page_size, _magic(page_size)),
+        )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of partial results."""
+        return self._list.facts.float_bytes
+
+    def _make_launches(self, dtype: torch.dtype, only_level: int) -> list[_Launch]:
+        facts, work = self._list.facts, self._work
+        base = self._list.memory.data_ptr()
+        launches = []
+        for number, blocks in enumerate(facts.grid):
+            if not blocks:
+                continue
+            shape: AttentionShape = work.kernels[number % 2]
+            launcher = self._gpu.kernel(ATTENTION, dtype, VARIANTS[number % 2], work.kernel_dim)
+            lds = shape.lds_bytes if self._gpu.gives_lds else 0
+            paged = number < 2
+            pages = first_table(self._problem, only_level) if paged else 0
+            first = base + facts.first_item[number]
+            levels = tuple(
+                n
+                for n, level in enumerate(self._problem.levels)
+                if (level.pages is not None) is paged and only_level in (-1, n)
+            )
+            launches.append(
+                _Launch(launcher, (blocks, 1, 1), shape.threads, lds, first, paged, pages, levels)
+            )
+        return launches
+
+    def run(self, args: RunArgs) -> None:
+        """Compute attention into `args.out` and `args.lse`: launches only."""
+        q, out, lse, state = args.q, args.out, args.lse, args.partial
+        if not self._launches:
+            return
+        q = q if _is_readable(q) else q.clone(memory_format=torch.contiguous_format)
+        if not _is_readable(out):
+            self._run_aside(args)
+            return
+        results = (out.data_ptr(), 0 if lse is None else lse.data_ptr())
+        strides = (*out.stride()[:2], *((0, 0) if lse is None else lse.stride()))
+        reads, states, state_strides = self._reads, (0, 0), (0, 0, 0, 0)
+        if state is not None:
+            if not _is_readable(state.out):
+                state = state._replace(out=state.out.clone(memory_format=torch.contiguous_format))
+            states = (state.out.data_ptr(), state.lse.data_ptr())
+            state_strides = (*state.out.stride()[:2], *state.lse.stride())
+            reads = [*reads, *state]
+        workspace = self._list.workspace()
+        partials = workspace.data_ptr(), workspace.data_ptr() + self._list.facts.lse_offset
+        writes = (out, workspace) if lse is None else (out, lse, workspace)
+        self._attend(args, q, (results, partials, states), (strides, state_strides), reads, writes)
+        if self._merge is not None:
+            self._merge_partials((*partials, *results, *states), (*strides, *state_strides), reads, writes)
+
+    def _attend(
+        self,
+        args: RunArgs,
+        q: torch.Tensor,
+        places: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+        strides: tuple[tuple[int, ...], tuple[int, ...]],
+        reads: list[torch.Tensor],
+        writes: tuple[torch.Tensor, ...],
+    ) -> None:
+        request, problem, work = self.request, self._problem, self._list
+        base = work.memory.data_ptr()
+        positions = base + work.facts.positions if work.facts.positions >= 0 else 0
+        mask = 0 if problem.mask is None else problem.mask.bits.data_ptr()
+        for launch in self._launches:
+            k, v = _checked([args.kv[level] for level in launch.levels])
+            block = launch.launcher.arguments()
+            block.fill(
+                *(base + work.facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
+                *(*places[0], *places[1], *places[2], launch.pages, positions, mask),
+                *(*q.stride()[:2], *strides[0], *_kv_strides(k), *_kv_strides(v), *strides[1]),
+                *(*self._fixed, k.shape[0], request.window_left),
+                *(args.sm_scale, request.logits_soft_cap, args.v_scale, 0),
+            )
+            launch.launcher.launch(
+                launch.grid, launch.threads, block, (*reads, q, k, v), writes, launch.lds
+            )
+
+    def _merge_partials(
+        self,
+        places: tuple[int, ...],
+        strides: tuple[int, ...],
+        reads: list[torch.Tensor],
+        writes: tuple[torch.Tensor, ...],
+    ) -> None:
+        assert self._merge is not None
+        facts, request = self._list.facts, self.request
+        base = self._list.memory.data_ptr()
+        group, packs = request.group_size, request.head_dim_vo // 4
+        block = self._merge.arguments()
+        block.fill(
+            *(base + facts.merges, base + facts.pieces, base + facts.merge_count),
+            *places,
+            *strides,
+            *(group, _magic(group), packs, _magic(packs), self._work.merge_slices, 0),
+        )
+        self._merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, reads, writes)
+
+    def _run_aside(self, args: RunArgs) -> None:
+        """Into memory of its own, for results that lie where the kernels cannot store."""
+        out = torch.empty_like(args.out, memory_format=torch.contiguous_format)
+        self.run(RunArgs(args.q, args.kv, out, args.lse, args.sm_scale, args.v_scale, args.partial))
+        args.out.copy_(out)
+
+
+def _planned(request: Request, problem: Problem, only_level: int) -> tuple[WorkList, Gpu, Work]:
+    """The list, and what it is for."""
+    device = problem.device
+    probe = torch.empty(0, dtype=torch.uint8, device=device)
+    gpu = gpu_of(probe)
+    work = work_of(gpu, request.head_dim_qk, request.group_size)
+    return make_list(request, problem, work, only_level, most_rows(request)), gpu, work
+
+
+def most_rows(request: Request) -> int | None:
+    """Query rows of one request at most, if a graph's plans all keep to that."""
+    return request.max_qo_len if request.op is Op.BATCH_DECODE else None
+
+
+def _magic(divisor: int) -> int:
+    """What hip/division.hpp multiplies by to divide 32-bit numbers."""
+    return 0 if divisor == 1 else -(-(1 << 32) // divisor)
+
+
+def _check_pages(request: Request) -> None:
+    """Dividing a key's number by a page size that is no power of two is exact below 2^32 / page size."""
+    size, keys = request.page_size, request.max_kv_len or 0
+    if size & (size - 1) and keys * size >= 1 << 32:
+        expected = f"a power of two, or fewer than {(1 << 32) // size} tokens a request"
+        raise invalid("page_size", f"{size} with a request of {keys} tokens", expected)
+
+
+def _kv_strides(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Of page (0 when dense), row and head."""
+    strides = tensor.stride()
+    return (strides[0], strides[1], strides[2]) if len(strides) == 4 else (0, strides[0], strides[1])
+
+
+def _checked(levels: list[KV]) -> KV:
+    """K and V where the kernels can read them; a pool without pages becomes one of a page of zeros."""
+    kv = levels[0]
+    for name, tensor in zip("kv", kv, strict=True):
+        if not _is_readable(tensor):
+            raise invalid(
+                name,
+                f"address {tensor.data_ptr():#x} and strides {list(tensor.stride())} of {tensor.dtype}",
+                f"an address and strides that are multiples of {ALIGN} bytes",
+            )
+    for other in levels[1:]:
+        if any(a.data_ptr() != b.data_ptr() or a.stride() != b.stride() for a, b in zip(kv, other, strict=True)):
+            raise invalid("paged_kv_cache", "a cache for each level", "one cache for all paged levels")
+    if kv.k.shape[0] == 0 and kv.k.dim() == 4:
+        page = kv.k.new_zeros((1, *kv.k.shape[1:]))
+        return KV(page, page)
+    return kv
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    mixed = tensor.data_ptr()
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if size > 1 and stride != 1:
+            mixed |= stride * tensor.itemsize
+    return mixed % ALIGN == 0

@@ -1,0 +1,160 @@
+"""The work list of one plan in device memory, and the workspace of its partial results.
+
+In graph mode both stay where the first plan put them; other plans have memory of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import torch
+
+from arch_caps import MaskKind, Request
+from rocade._errors import invalid
+from rocade._problem import Level, Problem
+from rocade.backends.hip._work import LAUNCH_NS, Work
+from rocade_kernels import _abi
+from rocade_kernels.cpu_plans import LevelArrays
+from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlanner
+
+_MASK = {MaskKind.NONE: _abi.MASK_NONE, MaskKind.CAUSAL: _abi.MASK_CAUSAL, MaskKind.CUSTOM: _abi.MASK_CUSTOM}
+_ENTRY_BYTES = 4  # of a page id
+
+
+class _Local(threading.local):
+    """A planner for each thread."""
+
+    planner: WorkPlanner | None = None
+
+
+_LOCAL = _Local()
+
+
+class WorkList:
+    """Where a list is, and the memory for its partial results."""
+
+    __slots__ = ("_workspace", "device", "facts", "memory")
+
+    def __init__(
+        self, facts: WorkFacts, memory: torch.Tensor, workspace: torch.Tensor | None, device: torch.device
+    ) -> None:
+        self.facts = facts
+        self.memory = memory
+        self.device = device
+        self._workspace = workspace
+
+    def workspace(self) -> torch.Tensor:
+        """The caller's workspace; without one, memory of this plan."""
+        if self._workspace is None:
+            self._workspace = torch.empty(self.facts.float_bytes, dtype=torch.uint8, device=self.device)
+        return self._workspace
+
+
+def make_list(
+    request: Request, problem: Problem, work: Work, only_level: int, most_rows: int | None
+) -> WorkList:
+    """Plan, check the workspace, write the list, and send it to the device without waiting for it."""
+    planner = _LOCAL.planner
+    if planner is None:
+        planner = _LOCAL.planner = WorkPlanner()
+    limits = _limits(problem, most_rows)
+    facts = planner.plan(
+        [_arrays(level) for level in problem.levels],
+        _first_entries(problem, only_level),
+        _args(request, problem, work, only_level),
+        limits,
+    )
+    workspace, need = problem.workspace, facts.float_bytes
+    if workspace is not None and workspace.numel() < need:
+        raise invalid(
+            "float_workspace_buffer",
+            f"{workspace.numel()} bytes",
+            f"at least {need} bytes for this plan (workspace_size tells)",
+        )
+    return WorkList(facts, _write(planner, facts, _home(request, problem, facts, only_level)), workspace, problem.device)
+
+
+def _home(request: Request, problem: Problem, facts: WorkFacts, only_level: int) -> torch.Tensor:
+    """Memory for the list: in graph mode, that of the plans with the same flags before it."""
+    device = problem.device
+    if problem.graph is None:
+        return torch.empty(facts.capacity, dtype=torch.uint8, device=device)
+    kept = problem.graph.kept
+    key = (dataclasses.replace(request, max_qo_len=None, max_kv_len=None), only_level)
+    memory = kept.get(key)
+    if memory is None or memory.numel() < facts.capacity:
+        memory = kept[key] = torch.empty(facts.capacity, dtype=torch.uint8, device=device)
+    return memory
+
+
+def _write(planner: WorkPlanner, facts: WorkFacts, home: torch.Tensor) -> torch.Tensor:
+    """Write the list where it belongs; a GPU copies it from pinned memory, in the order of its stream.
+
+    The pinned memory is PyTorch's, which does not give it to anybody else before the copy is done.
+    """
+    if home.device.type == "cpu":
+        planner.write(home.data_ptr())
+        return home
+    pinned = torch.empty(facts.bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+    planner.write(pinned.data_ptr())
+    home[: facts.bytes].copy_(pinned, non_blocking=True)
+    return home
+
+
+def _limits(problem: Problem, most_rows: int | None) -> GraphLimits | None:
+    graph = problem.graph
+    if graph is None:
+        return None
+    rows = graph.max_rows if most_rows is None else most_rows
+    return GraphLimits(graph.max_rows, rows, graph.max_keys)
+
+
+def _arrays(level: Level) -> LevelArrays:
+    pages = level.pages
+    kv_indptr = level.kv_indptr if pages is None else pages.indptr
+    assert kv_indptr is not None  # Level sets one of the two
+    return LevelArrays(
+        level.qo_indptr.data_ptr(),
+        kv_indptr.data_ptr(),
+        level.kv_len.data_ptr(),
+        level.num_requests,
+        0 if pages is None else pages.page_size,
+    )
+
+
+def first_table(problem: Problem, only_level: int) -> int:
+    """Address of the page ids that places of all paged levels of a list are counted from; 0: there are none."""
+    for number, level in enumerate(problem.levels):
+        if level.pages is not None and only_level in (-1, number) and (at := level.pages.indices.data_ptr()):
+            return at
+    return 0
+
+
+def _first_entries(problem: Problem, only_level: int) -> list[int]:
+    """Distance of each level's page ids from the first table."""
+    first = first_table(problem, only_level)
+    entries = []
+    for level in problem.levels:
+        at = 0 if level.pages is None else level.pages.indices.data_ptr()
+        entries.append((at - first) // _ENTRY_BYTES if at else 0)
+    return entries
+
+
+def _args(request: Request, problem: Problem, work: Work, only_level: int) -> WorkArgs:
+    return WorkArgs(
+        num_rows=problem.num_rows,
+        num_qo_heads=request.num_qo_heads,
+        num_kv_heads=request.num_kv_heads,
+        head_dim=request.head_dim_qk,
+        few=work.shapes[0],
+        many=work.shapes[1],
+        launch_ns=LAUNCH_NS,
+        merge_rows=work.merge_rows,
+        mask=_MASK[request.mask],
+        mask_indptr=0 if problem.mask is None else problem.mask.indptr.data_ptr(),
+        window_left=request.window_left,
+        fixed_split_size=request.fixed_split_size or 0,
+        disable_split=int(request.disable_split_kv),
+        only_level=only_level,
+    )
