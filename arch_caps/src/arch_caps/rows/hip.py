@@ -1,4 +1,4 @@
-"""Rows of backend `hip`: our own GPU kernels. Merges, sums and appends are built; attention is planned."""
+"""Rows of backend `hip`: our own GPU kernels. One list of work for every attention op; merges, sums and appends."""
 
 from dataclasses import replace
 
@@ -9,7 +9,6 @@ from arch_caps._target import Feature
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
 
 SOURCE = "rocade.backends.hip"
-PLANNED_SOURCE = "planned limits of rocade's GPU kernels"
 GPUS = OneOf("gfx942", "gfx950", "sm_80", "sm_90")
 HALVES = OneOf(DType.FP16, DType.BF16)
 FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
@@ -77,9 +76,28 @@ PAGE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
     "packages/kernels/src/rocade_kernels/hip/page",
 )
+ATTENTION_SOURCES = (
+    "packages/kernels/src/rocade_kernels/hip/arch",
+    "packages/kernels/src/rocade_kernels/hip/args.hpp",
+    "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/hip/attention",
+    "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
+    "packages/kernels/src/rocade_kernels/hip/tiles",
+    "packages/kernels/src/rocade_kernels/planner",
+    "packages/kernels/src/rocade_kernels/cpu/array.hpp",
+    "packages/kernels/src/rocade_kernels/cpu/plan.hpp",
+    "packages/kernels/src/rocade_kernels/cpu/planner.hpp",
+    "packages/kernels/src/rocade_kernels/cpu/planner_tree.cpp",
+    "packages/kernels/src/rocade_kernels/cpu/rocade_cpu.h",
+)
 DTYPES = (DType.FP32, DType.FP16, DType.BF16)
 MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES),)
 MERGE_STATES = (Kernel(name="merge_states", dtypes=DTYPES),)
+HALF_DTYPES = (DType.FP16, DType.BF16)
+ATTENTION = (
+    Kernel(name="attention", dtypes=HALF_DTYPES, head_dims=(64, 128, 256), variants=("", "decode")),
+    Kernel(name="merge_partials", dtypes=HALF_DTYPES),
+)
 ATTENTION_SUM = (Kernel(name="attention_sum", dtypes=DTYPES),)
 APPEND_KERNELS = (Kernel(name="append_paged_kv_cache"),)
 
@@ -87,73 +105,85 @@ ROWS = (
     Row(
         op=Op.SINGLE_PREFILL,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
     ),
     Row(
         op=Op.SINGLE_DECODE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
     ),
     Row(
         op=Op.BATCH_PREFILL_PAGED,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
     ),
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=DENSE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
     ),
     Row(
         op=Op.BATCH_DECODE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=PAGED,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
     ),
     Row(
         op=Op.CASCADE,
         backend="hip",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.hip:BACKEND.plan",
         targets=GPUS,
         accepts=CASCADE,
         lse=Lse.LOG2,
         partial_state=True,
-        source=PLANNED_SOURCE,
+        source=SOURCE,
+        native=ATTENTION_SOURCES,
+        kernels=ATTENTION,
         needs=MATRIX,
         note="any number of levels in one plan",
     ),

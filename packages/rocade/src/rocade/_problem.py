@@ -5,7 +5,7 @@ Letters: B requests, T query rows (tokens), P pages of one level's table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 import torch

@@ -111,16 +111,8 @@ def _limits(problem: Problem, most_rows: int | None) -> GraphLimits | None:
 
 
 def _arrays(level: Level) -> LevelArrays:
-    pages = level.pages
-    kv_indptr = level.kv_indptr if pages is None else pages.indptr
-    assert kv_indptr is not None  # Level sets one of the two
-    return LevelArrays(
-        level.qo_indptr.data_ptr(),
-        kv_indptr.data_ptr(),
-        level.kv_len.data_ptr(),
-        level.num_requests,
-        0 if pages is None else pages.page_size,
-    )
+    page_size = 0 if level.pages is None else level.pages.page_size
+    return LevelArrays(*level.addresses(), level.num_requests, page_size)
 
 
 def first_table(problem: Problem, only_level: int) -> int:
