@@ -143,39 +143,42 @@ private:
     } else if (!at.affine) {
       first = at.high - (tokens - 1); // any that hide nothing
     }
-    const int launch = shape + (args_.levels[node.level].page_size > 0 ? 0 : kShapes);
-    WorkUnit unit = {};
+    const int64_t split = args_.fixed_split_size; // on multiples of it in the node, whatever a window leaves
+    do {
+      const int64_t next = split > 0 ? smaller(end, (begin / split + 1) * split) : end;
+      WorkUnit* unit = plan_.units.add();
+      if (unit == nullptr)
+        return;
+      describe(*unit, node, n, shape, row, tokens, first, flags);
+      list_unit(*unit, begin, next);
+      begin = next;
+    } while (begin < end && plan_.units.size() <= INT32_MAX / 2);
+  }
+
+  // Field by field into place: see Array::add.
+  void describe(WorkUnit& unit, const Node& node, int32_t n, int shape, int32_t row, int32_t tokens,
+                int32_t position, uint32_t flags) const {
     unit.node = n;
     unit.row = row;
     unit.tokens = tokens;
-    unit.q_position = first;
+    unit.q_position = position;
     unit.kv_position = node.offset;
     unit.flags = flags;
     unit.shape = shape;
-    unit.launch = launch;
+    unit.launch = shape + (args_.levels[node.level].page_size > 0 ? 0 : kShapes);
     unit.alone = 1;
     unit.first_split = -1;
-    push_pieces(unit, begin, end);
   }
 
-  // Fixed splits lie on multiples of their size in the node, whatever the window leaves of it.
-  void push_pieces(const WorkUnit& unit, int64_t begin, int64_t end) {
-    const int64_t split = args_.fixed_split_size;
-    const int64_t keys = args_.shapes[unit.shape].keys;
+  void list_unit(WorkUnit& unit, int64_t begin, int64_t end) {
     WorkShare& share = plan_.shares[unit.launch];
-    do {
-      const int64_t next = split > 0 ? smaller(end, (begin / split + 1) * split) : end;
-      share.order.push(static_cast<int32_t>(plan_.units.size()));
-      WorkUnit* piece = plan_.units.add();
-      if (piece == nullptr)
-        return;
-      *piece = unit;
-      piece->key_begin = static_cast<int32_t>(begin);
-      piece->key_end = static_cast<int32_t>(next);
-      piece->steps = static_cast<int32_t>(parts(next - begin, keys));
-      share.total += plan_.element_ns(*piece) * static_cast<double>(plan_.heads);
-      begin = next;
-    } while (begin < end && plan_.units.size() <= INT32_MAX / 2);
+    const int64_t steps = parts(end - begin, args_.shapes[unit.shape].keys);
+    unit.key_begin = static_cast<int32_t>(begin);
+    unit.key_end = static_cast<int32_t>(end);
+    unit.steps = static_cast<int32_t>(steps);
+    share.order.push(static_cast<int32_t>(plan_.units.size()) - 1);
+    share.total +=
+        plan_.element_ns(unit.shape, static_cast<int32_t>(steps)) * static_cast<double>(plan_.heads);
   }
 
   rk_work_planner& plan_;

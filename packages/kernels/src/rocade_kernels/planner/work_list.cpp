@@ -227,65 +227,57 @@ private:
         return;
       const int32_t u = share_.order[at.unit];
       const WorkUnit& unit = plan_.units[u];
-      rk_work_item item = describe(unit);
       const int32_t heads = last ? end.head : static_cast<int32_t>(plan_.heads);
       if (unit.first_split < 0 && tiles_ == 1) {
-        write_whole(item, at.head, heads);
+        if (at.head < heads)
+          write_item(unit, at.head, heads - at.head, -1);
         at.head = at.head < heads ? heads : at.head;
       }
       for (; at.head < heads; ++at.head, at.step = 0)
-        write_element(item, unit, u, at.head, at.step, unit.steps);
+        write_element(unit, u, at.head, at.step, unit.steps);
       if (last && at.step < end.step)
-        write_element(item, unit, u, at.head, at.step, end.step);
+        write_element(unit, u, at.head, at.step, end.step);
     }
   }
 
-  // Elements with final results, of several KV heads: one item.
-  void write_whole(rk_work_item& item, int32_t head, int32_t end) {
-    if (head >= end)
-      return;
-    item.kv_head = head;
-    item.kv_heads = end - head;
-    *to_++ = item;
-    item.kv_heads = 1;
-  }
-
-  rk_work_item describe(const WorkUnit& unit) const {
+  // Field by field into place: see Array::add.
+  rk_work_item& write_item(const WorkUnit& unit, int32_t head, int32_t heads, int32_t state) {
     const Node& node = plan_.tree.nodes[unit.node];
-    rk_work_item item = {};
+    const bool masked = plan_.args.mask == RK_MASK_CUSTOM;
+    rk_work_item& item = *to_++;
+    item.mask_bit = masked ? node.mask_byte * 8 + int64_t{unit.row - node.row_begin} * node.kv_len : 0;
     item.kv_base = plan_.first_entry_of_level[node.level] + node.first_entry;
     item.q_begin = unit.row;
     item.q_len = unit.tokens;
+    item.row_begin = 0;
+    item.kv_head = head;
+    item.kv_begin = unit.key_begin;
+    item.kv_end = unit.key_end;
     item.q_position = unit.q_position;
     item.kv_position = unit.kv_position;
     item.flags = unit.flags;
-    item.kv_begin = unit.key_begin;
-    item.kv_end = unit.key_end;
-    item.state = -1;
-    item.kv_heads = 1;
-    if (plan_.args.mask == RK_MASK_CUSTOM) {
-      item.mask_step = node.kv_len;
-      item.mask_bit = node.mask_byte * 8 + int64_t{unit.row - node.row_begin} * node.kv_len;
-    }
+    item.state = state;
+    item.kv_heads = heads;
+    item.mask_step = masked ? node.kv_len : 0;
     return item;
   }
 
-  void write_element(rk_work_item& item, const WorkUnit& unit, int32_t u, int32_t head, int32_t from,
-                     int32_t to) {
-    item.kv_head = head;
-    item.kv_begin = from == 0 ? unit.key_begin : unit.key_begin + static_cast<int32_t>(from * keys_);
-    item.kv_end = to == unit.steps ? unit.key_end : unit.key_begin + static_cast<int32_t>(to * keys_);
-    item.state = -1;
+  // Some steps of one element, tile by tile.
+  void write_element(const WorkUnit& unit, int32_t u, int32_t head, int32_t from, int32_t to) {
+    int32_t state = -1;
     if (split_ != split_end_ && split_->unit == u && split_->head == head) {
-      item.state = split_->first_state + piece_++ * unit.tokens;
+      state = split_->first_state + piece_++ * unit.tokens;
       if (to == unit.steps) {
         ++split_;
         piece_ = 0;
       }
     }
-    item.row_begin = 0;
-    for (int64_t tile = 0; tile < tiles_; ++tile, item.row_begin += rows_)
-      *to_++ = item;
+    for (int32_t tile = 0; tile < tiles_; ++tile) {
+      rk_work_item& item = write_item(unit, head, 1, state);
+      item.row_begin = tile * rows_;
+      item.kv_begin = from == 0 ? unit.key_begin : unit.key_begin + static_cast<int32_t>(from * keys_);
+      item.kv_end = to == unit.steps ? unit.key_end : unit.key_begin + static_cast<int32_t>(to * keys_);
+    }
   }
 
   const rk_work_planner& plan_;

@@ -72,10 +72,11 @@ struct rk_work_planner {
   bool free_to_cut() const { return args.fixed_split_size == 0 && args.disable_split == 0; }
   const rk_work_shape& shape_of(int launch) const { return args.shapes[launch % rk::kShapes]; }
   bool one_level() const { return args.num_levels == 1 || args.only_level >= 0; }
-  double element_ns(const rk::WorkUnit& unit) const {
-    const rk_work_shape& shape = args.shapes[unit.shape];
-    return static_cast<double>(tiles[unit.shape]) * (shape.item_ns + unit.steps * shape.step_ns);
+  double element_ns(int shape, int32_t steps) const {
+    return static_cast<double>(tiles[shape]) *
+           (args.shapes[shape].item_ns + steps * args.shapes[shape].step_ns);
   }
+  double element_ns(const rk::WorkUnit& unit) const { return element_ns(unit.shape, unit.steps); }
   bool failed() const;
 };
 
