@@ -67,6 +67,7 @@ CASCADE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/arch",
     "packages/kernels/src/rocade_kernels/hip/args.hpp",
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
     "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
     "packages/kernels/src/rocade_kernels/hip/cascade",
 )
@@ -74,6 +75,7 @@ PAGE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/arch",
     "packages/kernels/src/rocade_kernels/hip/args.hpp",
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
     "packages/kernels/src/rocade_kernels/hip/page",
 )
 ATTENTION_SOURCES = (
