@@ -93,16 +93,14 @@ private:
   ROCADE_DEVICE void fetch(i32 tile) {
     if (places.pages == nullptr || tile >= end)
       return;
-    ROCADE_UNROLL
-    for (int k = 0; k < kOwn; ++k)
+    ROCADE_FOR (k, kOwn)
       if (entry(k) < kKeys)
         page[k] = places.page(key(tile, k));
   }
   ROCADE_DEVICE void write(i32 tile, int parity) const {
     if (tile >= end)
       return;
-    ROCADE_UNROLL
-    for (int k = 0; k < kOwn; ++k)
+    ROCADE_FOR (k, kOwn)
       if (entry(k) < kKeys)
         write_lds(tables + parity * (kBytes / 2) + entry(k) * kEntry, places.at(key(tile, k), page[k]));
   }
@@ -178,8 +176,7 @@ private:
   template <int kFirst> ROCADE_DEVICE void start_some(int parity, LdsBytes to) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
     Places rows[kCount];
-    ROCADE_UNROLL
-    for (int k = 0; k < kCount; ++k)
+    ROCADE_FOR (k, kCount)
       rows[k] = table.row(parity, KeyTile::copy_row(wave), KeyTile::copy_step(kFirst + k));
     each<kCount>([&]<int k>() { start_copy<kFirst + k>(rows[k], to); });
   }
