@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from rocade_kernels import _cache, _cpu_build, _settings, build  # noqa: E402
 
-ZIGLANG = "ziglang>=0.15,!=0.17.0"  # clang 20 or newer; 0.17.0 cannot link the CPU library
+ZIGLANG = "ziglang>=0.15,!=0.16.*,!=0.17.0"  # 0.16 crashes on some kernels, 0.17.0 does not link
 
 
 class NativeCodeHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 from tests.arch_caps.helpers import ROOT
 
-from arch_caps import Evidence, EvidenceKind, Op, is_fresh, read_evidence, write_evidence
+from arch_caps import (
+    Evidence,
+    EvidenceKind,
+    Op,
+    gather_evidence,
+    is_fresh,
+    pack_evidence,
+    read_evidence,
+    unpack_evidence,
+    write_evidence,
+)
 from arch_caps._evidence import OpRecord, evidence_dir
 
 MODULE = "packages/rocade/src/rocade/backends/{}/__init__.py"
@@ -36,7 +46,7 @@ def record(root: Path, **changes: object) -> list[Path]:
         "root": root,
         "date": "2026-11-30",
     }
-    return write_evidence(**{**facts, **changes})  # type: ignore[arg-type]
+    return write_evidence(gather_evidence(**{**facts, **changes}), root)  # type: ignore[arg-type]
 
 
 def test_one_file_a_backend(root: Path) -> None:
@@ -143,3 +153,17 @@ def test_recorded_evidence_is_readable() -> None:
     assert evidence_dir() == ROOT / "arch_caps" / "evidence"
     for found in read_evidence():
         assert found.ops
+
+
+def test_a_received_file_becomes_the_same_records(root: Path, tmp_path: Path) -> None:
+    record(root)
+    sent = read_evidence(root / "arch_caps" / "evidence")
+    assert tuple(unpack_evidence(pack_evidence(sent))) == sent
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"schema": 1, "records": []}', '{"schema": 2, "records": []}']
+)
+def test_a_received_file_that_holds_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no file of evidence"):
+        unpack_evidence(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from tests.arch_caps.helpers import ROOT
 
 from arch_caps import ROWS, Op, Row, Status, _sources, source_hash
-from arch_caps._sources import source_files
+from arch_caps._sources import PACKAGES, Sources, source_files
 
 BACKEND = "packages/rocade/src/rocade/backends/torch"
 FILES = {
@@ -97,3 +98,20 @@ def test_built_rows_with_native_code_name_it() -> None:
     for row in ROWS.values():
         if row.status is Status.BUILT and row.native:
             assert any(path.suffix in (".cpp", ".hip") for path in source_files(row, ROOT))
+
+
+def test_installed_files_hash_as_those_of_the_checkout_do(tmp_path: Path) -> None:
+    """Wherever pip puts the packages, a record made there is about the same sources."""
+    site = tmp_path / "site-packages"
+    for name, place in PACKAGES.items():
+        shutil.copytree(ROOT / place / name, site / name, ignore=shutil.ignore_patterns("__pycache__", "lib"))
+    installed = Sources(dict.fromkeys(PACKAGES, site))
+    for backend in ("torch", "cpu", "hip"):
+        assert source_hash(Op.MERGE_STATE, backend, installed) == source_hash(Op.MERGE_STATE, backend, ROOT)
+    (site / "rocade_kernels" / "hip" / "args.hpp").write_text("")
+    assert source_hash(Op.MERGE_STATE, "hip", installed) != source_hash(Op.MERGE_STATE, "hip", ROOT)
+    assert source_hash(Op.MERGE_STATE, "torch", installed) == source_hash(Op.MERGE_STATE, "torch", ROOT)
+
+
+def test_the_packages_of_this_process_are_found() -> None:
+    assert source_hash(Op.CASCADE, "torch", Sources.installed()) == source_hash(Op.CASCADE, "torch", ROOT)

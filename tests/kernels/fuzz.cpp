@@ -214,19 +214,34 @@ void attention(Random& random, int64_t* counts) {
 }
 
 void checks(Random& random) {
-  Ints table = indptr(random, random.in(0, 6), 5, random.in(0, 2)), pages, last, kv_len;
+  Ints table = indptr(random, random.in(0, 6), 5, random.in(0, 2)), pages, last;
   damage(random, table);
   for (int64_t i = 0; i < random.in(0, 30); ++i)
     pages.push_back(random.wild(0, 9));
   for (size_t i = 1; i < table.size(); ++i)
     last.push_back(random.wild(1, 4));
-  kv_len.resize(last.size());
-  int64_t facts[5];
+  int64_t facts[3 + 4 * 3];
   rk_check_indptr(table.data(), static_cast<int64_t>(table.size()), random.in(-1, 1), random.in(-1, 20),
                   facts);
-  rk_check_page_table(table.data(), static_cast<int64_t>(last.size()),
-                      random.one_in(4) ? nullptr : pages.data(), static_cast<int64_t>(pages.size()),
-                      last.data(), random.wild(1, 4), kv_len.data(), facts);
+  const int64_t levels = random.in(1, 3), batch = static_cast<int64_t>(last.size());
+  std::vector<Ints> rows;
+  std::vector<rk_level_arrays> given;
+  int64_t room = 0;
+  for (int64_t l = 0; l < levels; ++l) {
+    rows.push_back(l == 0 ? indptr(random, batch, 3, random.in(0, 12) / 12) : rows.back());
+    damage(random, rows.back());
+    const bool dense = random.one_in(4), alone = levels == 1 && random.one_in(3);
+    given.push_back({alone ? nullptr : rows.back().data(), table.data(), dense ? nullptr : last.data(),
+                     dense || random.one_in(4) ? nullptr : pages.data(), static_cast<int64_t>(pages.size()),
+                     batch, dense ? 0 : random.wild(1, 4)});
+    if (given.back().page_size < 0)
+      given.back().page_size = 1;
+    if (given.back().page_size == 0)
+      given.back().last_page_len = nullptr;
+    room += (alone ? 1 : 2) * (batch + 1) + (given.back().page_size > 0 ? 2 : 1) * batch;
+  }
+  Ints copies(static_cast<size_t>(room));
+  rk_check_levels(given.data(), levels, copies.data(), facts);
 }
 
 void merges(Random& random) {

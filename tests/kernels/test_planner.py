@@ -213,3 +213,17 @@ def test_planning_1024_requests_takes_microseconds() -> None:
         NativePlan([level], args)
         times.append(time.perf_counter() - began)
     assert min(times) < 60e-6  # 25 us measured on an idle machine
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_few_keys_are_cut_by_kv_head_and_many_by_keys(threads: int) -> None:
+    """Heads need no merge. Keys beyond the caches are read fastest with all heads side by side."""
+    few = plan([Level([1], [1024])], heads=(32, 8), dim=128, threads=threads)
+    assert [(unit.key_begin, unit.key_end, unit.part) for unit in few.units()] == [(0, 1024, -1)]
+    assert few.num_items >= 2 * threads
+    assert few.partial_rows == 0
+    many = plan([Level([1], [8192])], heads=(32, 8), dim=128, threads=threads)
+    assert len(many.units()) >= 2 * threads
+    assert all(unit.heads >= 4 for unit in many.units())
+    lone = plan([Level([1], [1024])], heads=(8, 1), dim=128, threads=threads)
+    assert len(lone.units()) > 1

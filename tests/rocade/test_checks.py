@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from tests.rocade.paged import int32
 
 from rocade import _checks, cascade, page
+from rocade._checks import Given
 from rocade._problem import Level
 
 CPU = torch.device("cpu")
@@ -32,8 +32,8 @@ def arrays(indptr: list[int], indices: list[int], last: list[int]) -> Arrays:
     return int32(indptr), int32(indices), int32(last)
 
 
-def pages(given: Arrays, page_size: int = 4, batch: int | None = None) -> _checks.Pages:
-    return _checks.pages(*given, page_size, CPU, batch=batch)
+def pages(given: Arrays, page_size: int = 4) -> _checks.Pages:
+    return _checks.pages(*given, page_size, CPU)
 
 
 def test_a_good_table_gives_lengths_and_the_largest_page() -> None:
@@ -132,7 +132,7 @@ def test_a_page_size_below_one_and_another_batch_size_are_refused() -> None:
     with pytest.raises(ValueError, match="page_size: got 0"):
         pages(arrays(*GOOD), page_size=0)
     with pytest.raises(ValueError, match="paged_kv_last_page_len: got 3 requests, expected 4, as many as qo"):
-        pages(arrays(*GOOD), batch=4)
+        _checks.one_level(Given(int32([0, 1, 2, 3, 4]), *arrays(*GOOD)), 4, CPU)
 
 
 def test_a_request_longer_than_int32_is_refused() -> None:
@@ -161,16 +161,62 @@ def test_malformed_rows_are_named(indptr: list[int], first: int | None, named: s
         _checks.rows("qo_indptr", int32(indptr), first=first)
 
 
-def level(indptr: list[int]) -> Level:
-    return Level(int32(indptr), int32([1] * (len(indptr) - 1)))
+def levels(*indptrs: list[int], tokens: int = 1) -> tuple[Level, ...]:
+    """Levels with these query rows, each request of which has one page of `tokens`."""
+    names = [_checks.PageNames(qo_indptr=name) for name in "abc"]
+    given = [
+        Given(int32(qo), int32(range(len(qo))), int32([0] * (len(qo) - 1)), int32([tokens] * (len(qo) - 1)))
+        for qo in indptrs
+    ]
+    return _checks.levels(given, 2**31 - 1, CPU, lambda index: names[index])[0]
+
+
+def test_levels_are_copies_in_one_piece_of_memory() -> None:
+    outer, inner = levels([0, 4], [0, 1, 1, 4])
+    assert (outer.num_requests, inner.num_requests) == (1, 3)
+    assert outer.qo_indptr.tolist() == [0, 4]
+    assert inner.qo_indptr.tolist() == [0, 1, 1, 4]
+    assert inner.kv_len.tolist() == [1, 1, 1]
+    assert inner.pages is not None
+    assert inner.pages.indptr.tolist() == [0, 1, 2, 3]
+    assert inner.pages.last_page_len.tolist() == [1, 1, 1]
+    held = (inner.qo_indptr, inner.pages.indptr, inner.kv_len)
+    assert inner.addresses() == tuple(array.data_ptr() for array in held)
+
+
+def test_dense_levels_have_the_lengths_of_their_rows() -> None:
+    level, facts = _checks.one_level(Given(int32([0, 2, 3]), int32([5, 9, 9])), 0, CPU)
+    assert level.kv_len.tolist() == [4, 0]
+    assert level.kv_indptr is not None
+    assert level.kv_indptr.tolist() == [5, 9, 9]
+    assert facts == (3, 2, -1, 4)
+    with pytest.raises(ValueError, match="paged_kv_indptr: got 1 requests, expected 2, as many as qo_indptr"):
+        _checks.one_level(Given(int32([0, 2, 3]), int32([5, 9])), 0, CPU)
+    with pytest.raises(ValueError, match="paged_kv_indptr: got no entries"):
+        _checks.one_level(Given(int32([0]), int32([])), 0, CPU)
+    with pytest.raises(ValueError, match="qo_indptr: got no entries"):
+        _checks.one_level(Given(int32([]), int32([0])), 0, CPU)
 
 
 def test_nesting() -> None:
-    _checks.nested((level([0, 4]), level([0, 2, 4]), level([0, 1, 2, 4])), ("a", "b", "c"))
+    levels([0, 4], [0, 2, 4], [0, 1, 2, 4])
+    levels([0, 0, 4, 4], [0, 4])
     with pytest.raises(ValueError, match=r"^a\[1\]: got 1, expected a boundary"):
-        _checks.nested((level([0, 1, 4]), level([0, 2, 4])), ("a", "b"))
+        levels([0, 1, 4], [0, 2, 4])
+    with pytest.raises(ValueError, match=r"^b\[2\]: got 3, expected a boundary"):
+        levels([0, 4], [0, 2, 3, 4], [0, 2, 4])
     with pytest.raises(ValueError, match=r"^a: got 3 rows, expected 4"):
-        _checks.nested((level([0, 3]), level([0, 2, 4])), ("a", "b"))
+        levels([0, 3], [0, 2, 4])
+    with pytest.raises(ValueError, match=r"^b\[0\]: got 1, expected 0"):
+        levels([0, 4], [1, 4])
+    with pytest.raises(ValueError, match=r"^b\[2\]: got 3, expected at least b\[1\]"):
+        levels([0, 4], [0, 5, 3, 4])
+
+
+def test_levels_that_hold_more_keys_together_than_int32_are_refused() -> None:
+    levels([0, 4], tokens=2**31 - 1)
+    with pytest.raises(ValueError, match="got up to 4294967294 keys a row over all levels"):
+        levels([0, 4], [0, 4], tokens=2**31 - 1)
 
 
 def test_lengths_that_repeat_the_arrays_must_agree() -> None:
@@ -237,4 +283,3 @@ def test_page_ids_on_a_device_are_not_read() -> None:
     indices = torch.empty(3, dtype=torch.int64, device="meta")
     table = _checks.pages(int32(GOOD[0]), indices, int32(GOOD[2]), 4, torch.device("meta")).table
     assert (table.max_page, table.indices.device.type, table.indices.dtype) == (-1, "meta", torch.int32)
-    assert dataclasses.is_dataclass(table)

@@ -23,6 +23,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a new process does: nothing logged, no backend found."""
     monkeypatch.setattr(_dispatch, "_logged", set())
     monkeypatch.setattr(_dispatch, "_found", {})
+    monkeypatch.setattr(_dispatch, "_settled", {})
 
 
 def request_for(**given: object) -> Request:
@@ -180,6 +181,27 @@ def test_explain_a_described_call() -> None:
         assert rocade.explain(op.value).request.op is op
 
 
+def test_explain_knows_a_fact_by_the_name_that_plan_gives_it() -> None:
+    told = rocade.explain("batch_decode", head_dim=64, q_data_type="bfloat16", kv_data_type="float16")
+    assert (told.request.head_dim_qk, told.request.head_dim_vo) == (64, 64)
+    assert (told.request.q_dtype, told.request.kv_dtype) == (arch_caps.DType.BF16, arch_caps.DType.FP16)
+
+
+def test_explain_says_which_size_the_native_library_cannot_count() -> None:
+    for facts, named in (
+        ({"num_qo_heads": 2**17}, "num_qo_heads is 131072; accepted: up to 65536"),
+        ({"page_size": 2**31 - 1}, "page_size is 2147483647; accepted: from 1 to 2147418111"),
+        ({"max_kv_len": 2**31 - 1}, "max_kv_len is 2147483647; accepted: not set, or up to 2147418111"),
+    ):
+        told = rocade.explain("batch_decode", backend="cpu", **facts)
+        assert told.backend is None
+        assert named in str(told)
+    batch = Batch([1], [5])
+    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(workspace(), backend="cpu")
+    with pytest.raises(rocade.ArchCapabilityError, match="num_qo_heads is 131072; accepted: up to 65536"):
+        wrapper.plan(*batch.pages.table, 2**17, 1, 8, 4)
+
+
 def test_explain_another_target_without_asking_this_machine() -> None:
     told = rocade.explain("batch_decode", target="gfx950")
     assert told.target == "gfx950"
@@ -214,8 +236,51 @@ def test_explain_a_planned_wrapper() -> None:
         ("batch_decode", {"num_qo_heads": 7}, "num_qo_heads"),
         ("batch_decode", {"kv_layout": "x"}, "kv_layout"),
         ("batch_decode", {"backend": "fa9"}, "backend"),
+        ("batch_decode", {"num_heads": 8}, "num_heads: got a fact that 'batch_decode' does not have"),
+        ("batch_decode", {"max_kv_len": "long"}, "max_kv_len: got 'long', expected an integer"),
+        ("merge_state", {"head_dim_vo": 8}, "head_dim_vo: got a fact that 'merge_state' does not have"),
+        ("append_paged_kv_cache", {"causal": True}, "causal: got a fact that"),
     ],
 )
 def test_explain_names_what_it_cannot_read(call: str, facts: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         rocade.explain(call, **facts)  # type: ignore[arg-type]
+
+
+def merge_request() -> Request:
+    return _request.states(Op.MERGE_STATE, dtype=torch.float32, num_heads=2, head_dim=16)
+
+
+def test_a_settled_choice_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU)
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, **__: pytest.fail("asked again"))
+    assert _dispatch.select(request, CPU) is first
+
+
+def test_a_choice_that_a_setting_may_change_is_made_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = merge_request()
+    first = _dispatch.select(request, CPU).name
+    monkeypatch.setattr(_dispatch, "_settled", {})
+    monkeypatch.setattr(arch_caps, "DEFECTS", {(Op.MERGE_STATE, first): ()})
+    assert _dispatch.select(request, CPU).name == first
+    refused = [Reason("defect", "known bad")]
+    monkeypatch.setattr(arch_caps, "reasons", lambda *_, backend, **__: refused if backend == first else [])
+    assert _dispatch.select(request, CPU).name != first
+
+
+def test_attention_is_asked_at_every_plan() -> None:
+    request = merge_request()
+    _dispatch.select(request, CPU)
+    settled = set(_dispatch._settled)
+    assert settled
+    _dispatch.select(request_for(), CPU)
+    assert set(_dispatch._settled) == settled  # attention is planned once, and its requests are many
+
+
+def test_choices_are_remembered_for_the_place_and_the_name_asked_for() -> None:
+    request = merge_request()
+    assert _dispatch.select(request, CPU, "torch").name == "torch"
+    assert _dispatch.select(request, CPU).name != "torch"
+    with rocade.emulate("gfx942"):
+        assert _dispatch.select(request, CPU).name == "hip"

@@ -4,7 +4,16 @@ Standard library only: reading the table needs neither torch nor a GPU, and impo
 """
 
 from arch_caps._defects import Defect
-from arch_caps._evidence import Evidence, evidence_dir, is_fresh, read_evidence, write_evidence
+from arch_caps._evidence import (
+    Evidence,
+    evidence_dir,
+    gather_evidence,
+    is_fresh,
+    pack_evidence,
+    read_evidence,
+    unpack_evidence,
+    write_evidence,
+)
 from arch_caps._kernel import Kernel
 from arch_caps._preference import preference
 from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, reasons
@@ -49,12 +58,15 @@ __all__ = [
     "Target",
     "Toolchain",
     "evidence_dir",
+    "gather_evidence",
     "is_fresh",
+    "pack_evidence",
     "preference",
     "read_evidence",
     "reasons",
     "row",
     "source_hash",
     "target_of",
+    "unpack_evidence",
     "write_evidence",
 ]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arch_caps._sources import source_hash
+from arch_caps._sources import Sources, source_hash
 from arch_caps._table import ROWS, TARGETS
 from arch_caps._types import EvidenceKind, Op
 
@@ -68,17 +68,17 @@ def read_evidence(directory: Path | None = None) -> tuple[Evidence, ...]:
     return tuple(_read(path) for path in sorted(place.glob("*.json")))
 
 
-def write_evidence(
+def gather_evidence(
     *,
     kind: EvidenceKind,
     target: str,
     on: str,
     toolchain: Mapping[str, str],
     cases: Mapping[tuple[Op, str], int],
-    root: Path,
+    root: Path | None,
     date: str | None = None,
-) -> list[Path]:
-    """Record a run in which every case passed; replaces the files of the same kind, target and backends.
+) -> list[Evidence]:
+    """Records of a run in which every case passed, one for each backend.
 
     Args:
         kind: what was really done.
@@ -86,14 +86,12 @@ def write_evidence(
         on: the machine, in words; no host name.
         toolchain: name -> version of what the result depends on (torch, compiler, driver).
         cases: (op, backend) -> number of cases that ran and passed, all of them above 0.
-        root: the checkout whose sources ran; the files go to its `arch_caps/evidence`.
+        root: the checkout whose sources ran; None for the packages that are installed.
         date: ISO 8601 day; today when None.
-
-    Returns:
-        The files written, one per backend.
     """
     day = datetime.date.today().isoformat() if date is None else date
-    records = [
+    sources = Sources.installed() if root is None else Sources.checkout(root)
+    return [
         Evidence(
             kind=kind,
             target=target,
@@ -102,14 +100,41 @@ def write_evidence(
             date=day,
             toolchain=dict(sorted(toolchain.items())),
             ops=tuple(
-                OpRecord(op=op, cases=count, source_hash=source_hash(op, name, root))
+                OpRecord(op=op, cases=count, source_hash=source_hash(op, name, sources))
                 for (op, name), count in sorted(cases.items())
                 if name == backend
             ),
         )
         for backend in sorted({name for _, name in cases})
     ]
+
+
+def write_evidence(records: Iterable[Evidence], root: Path) -> list[Path]:
+    """Put records into the checkout `root`, in place of those of the same kind, target and backend.
+
+    Returns:
+        The files written, one per record.
+    """
     return [_write(record, root / "arch_caps" / "evidence") for record in records]
+
+
+def pack_evidence(records: Iterable[Evidence]) -> str:
+    """Records as the text of one file, to be sent to who keeps the checkout."""
+    return json.dumps({"schema": SCHEMA, "records": [_data(record) for record in records]}, indent=2) + "\n"
+
+
+def unpack_evidence(text: str) -> list[Evidence]:
+    """The records of a file that `pack_evidence` made; ValueError when it is malformed."""
+    try:
+        data = json.loads(text)
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']!r}; this version reads {SCHEMA}")
+        records = [_parse(record) for record in data["records"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"no file of evidence: {error!r}") from error
+    if not records:
+        raise ValueError("no file of evidence: it holds no record")
+    return records
 
 
 def is_fresh(record: OpRecord, backend: str, root: Path) -> bool:
@@ -118,7 +143,13 @@ def is_fresh(record: OpRecord, backend: str, root: Path) -> bool:
 
 
 def _write(record: Evidence, directory: Path) -> Path:
-    data = {
+    path = directory / record.file_name
+    path.write_text(json.dumps(_data(record), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _data(record: Evidence) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "kind": record.kind,
         "target": record.target,
@@ -128,23 +159,23 @@ def _write(record: Evidence, directory: Path) -> Path:
         "toolchain": dict(record.toolchain),
         "ops": {r.op: {"cases": r.cases, "source_hash": r.source_hash} for r in record.ops},
     }
-    path = directory / record.file_name
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def _read(path: Path) -> Evidence:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return _parse(data, path.name)
+        record = _parse(data)
+        if record.file_name != path.name:
+            raise ValueError(f"holds what belongs into {record.file_name}")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path}: not an evidence file: {error!r}") from error
+    return record
 
 
-def _parse(data: Mapping[str, Any], name: str) -> Evidence:
+def _parse(data: Mapping[str, Any]) -> Evidence:
     if data["schema"] != SCHEMA:
         raise ValueError(f"schema {data['schema']!r}; this version reads {SCHEMA}")
-    record = Evidence(
+    return Evidence(
         kind=EvidenceKind(data["kind"]),
         target=data["target"],
         backend=data["backend"],
@@ -153,9 +184,6 @@ def _parse(data: Mapping[str, Any], name: str) -> Evidence:
         toolchain=dict(data["toolchain"]),
         ops=tuple(OpRecord(op=Op(op), **facts) for op, facts in data["ops"].items()),
     )
-    if record.file_name != name:
-        raise ValueError(f"holds what belongs into {record.file_name}")
-    return record
 
 
 def _field_problems(record: Evidence) -> list[str]:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, fields
 
 from arch_caps._kernel import Kernel
-from arch_caps._predicate import PREDICATES, Predicate
+from arch_caps._predicate import ANY, PREDICATES, Predicate
 from arch_caps._target import Feature
 from arch_caps._types import Op, Status
 
@@ -39,6 +39,9 @@ class Accepts:
     graph: Predicate
     fixed_split_size: Predicate
     disable_split_kv: Predicate
+    # Sizes that only an implementation with narrow counters limits.
+    num_qo_heads: Predicate = ANY
+    max_kv_len: Predicate = ANY
 
     def __post_init__(self) -> None:
         wrong = [f.name for f in fields(self) if not isinstance(getattr(self, f.name), PREDICATES)]

@@ -194,16 +194,16 @@ def test_threads_that_want_one_instance_load_it_once(driver: Pair) -> None:
     vendor, stub = driver
     fetched = []
 
-    def fetch(instance: object) -> stubs.Code:
-        fetched.append(instance)
+    def fetch() -> stubs.Code:
+        fetched.append(1)
         time.sleep(0.02)
         return stubs.code(vendor)
 
-    loaded = Loaded(device(vendor, 0, TARGETS[vendor]), fetch)
+    loaded = Loaded(device(vendor, 0, TARGETS[vendor]))
     instance = stubs.code(vendor).instance
     assert loaded.get(instance) is None
     found: list[object] = []
-    threads = [threading.Thread(target=lambda: found.append(loaded.load(instance))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(loaded.load(instance, fetch))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

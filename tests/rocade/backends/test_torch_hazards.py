@@ -13,7 +13,7 @@ from arch_caps import DType, MaskKind, PosEncoding
 from rocade._plan import KV, State
 from rocade._problem import Level, PageTable, Problem
 from rocade.backends import REGISTRY
-from rocade.conformance import oracle
+from rocade.conformance import oracle, tolerances
 
 BACKEND = REGISTRY["torch"]
 MIXED = [([5, 1, 0, 3, 40], [5, 30, 4, 0, 70])]
@@ -188,18 +188,14 @@ def only(call: Call, b: int) -> Call:
     """Request b of a single-level call, by itself."""
     level = call.problem.levels[0]
     first, last = level.qo_indptr[b : b + 2].tolist()
-    part = replace(level, qo_indptr=torch.tensor([0, last - first]).int(), kv_len=level.kv_len[b : b + 1])
+    qo_indptr, kv_len = torch.tensor([0, last - first]).int(), level.kv_len[b : b + 1]
     if level.pages is None:
         assert level.kv_indptr is not None
-        part = replace(part, kv_indptr=level.kv_indptr[b : b + 2])
+        part = Level(qo_indptr, kv_len, kv_indptr=level.kv_indptr[b : b + 2])
     else:
         table = level.pages
-        part = replace(
-            part,
-            pages=replace(
-                table, indptr=table.indptr[b : b + 2], last_page_len=table.last_page_len[b : b + 1]
-            ),
-        )
+        own = (table.indptr[b : b + 2], table.indices, table.last_page_len[b : b + 1])
+        part = Level(qo_indptr, kv_len, PageTable(*own, table.page_size, table.max_page))
     problem = replace(call.problem, levels=(part,), num_rows=last - first)
     return replace(call, problem=problem, q=call.q[first:last])
 
@@ -213,7 +209,7 @@ def test_cascade_rows_have_the_same_bits_in_any_batch() -> None:
     level_call = replace(call, problem=replace(call.problem, levels=(own,)))
     for b, (first, last) in enumerate(((0, 1), (1, 2), (2, 4))):
         alone = only(level_call, b)
-        prefix = replace(shared, qo_indptr=torch.tensor([0, last - first]).int())
+        prefix = shared.with_rows(torch.tensor([0, last - first]).int())
         alone.problem = replace(alone.problem, levels=(prefix, *alone.problem.levels))
         got = answer(alone)
         assert torch.equal(got.out, together.out[first:last])
@@ -240,3 +236,17 @@ def test_the_page_table_is_read_at_every_run() -> None:
     call.q.copy_(call.q.flip(0).clone())
     after = call.answer(plan)
     assert torch.equal(after.out, before.out.flip(0))
+
+
+@pytest.mark.parametrize("keys", [1024, 5000])
+def test_equal_keys_do_not_pile_up_rounding_errors(keys: int) -> None:
+    """Each sum over equal terms is rounded the same way, so errors of a long chain would add up."""
+    call = build(Spec([([1, 20], [keys, keys])], page_size=16))
+    for pool in call.kv[0]:
+        pool.copy_(pool[:1, :1].expand_as(pool).clone())
+    call.q.zero_()
+    value = call.kv[0].v[0, 0].double()
+    got = answer(call)
+    want = value.repeat_interleave(call.q.shape[1] // value.shape[0], 0).expand_as(got.out)
+    allowed = 2.0**-24 * (1 + tolerances.ARITHMETIC) * want.abs()
+    assert bool(((got.out.double() - want).abs() <= allowed).all())

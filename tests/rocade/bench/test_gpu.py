@@ -124,7 +124,7 @@ def test_floors_compare_with_the_copy_and_the_rival(ours: float, met: bool) -> N
 
 def test_without_the_rival_only_the_copy_is_judged() -> None:
     report = bench_case(FakeClock(), Floors(peer=1.0, copy=0.95, eager=1.0), **{OURS: 1e-5, COPY: 1e-5})
-    assert [floor.what for floor in report.floors] == ["graph, speed against copy"]
+    assert [floor.what for floor in report.floors] == ["graph, speed against the faster copy"]
 
 
 def test_the_fastest_judged_rival_counts_and_the_unjudged_is_only_shown() -> None:

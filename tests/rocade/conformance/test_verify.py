@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import arch_caps
-from arch_caps import Op
+from arch_caps import EvidenceKind, Op, read_evidence
 from rocade import cascade
 from rocade.conformance import grid, runner, verify
 from rocade.conformance.runner import Outcome
@@ -62,7 +62,15 @@ def test_a_refusal_has_the_tables_words() -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--target", "gfx942"], "cannot be verified on this machine"),
+        (["--target", "gfx942", "--on", "device"], "no device here is gfx942; there are cpu-"),
+        (["--target", "sm_90", "--on", "emulator"], "target: got 'sm_90', expected one of 'gfx942'"),
+        (["--target", "sm_89"], "target sm_89 is unknown; there are gfx942"),
+        (["--target", "gfx942", "--on", "emulator", "--backend", "cpu"], "'cpu' does not exist on gfx942"),
+        (["--cases", "0"], "a positive number"),
+        (["--cases", "3", "--full"], "neither --full nor --case"),
+        (["--record", "--cases", "3"], "leave out --op, --case and --cases"),
+        (["--out", "x.json"], "give both"),
+        (["--add", "not-there.json"], "not-there.json"),
         (["--backend", "cuda"], "'cuda' does not exist"),
         (["--record", "--case", "1"], "whole record"),
         (["--record", "--op", "cascade"], "whole record"),
@@ -83,8 +91,9 @@ def test_record_writes_what_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
     monkeypatch.setattr(verify, "ALL_OPS", (Op.MERGE_STATE,))
     written: dict[str, Any] = {}
-    monkeypatch.setattr(verify, "write_evidence", lambda **facts: written.update(facts) or [])
-    assert verify.main(["--backend", "torch", "--record", "--on", "a test"]) == 0
+    monkeypatch.setattr(verify, "gather_evidence", lambda **facts: written.update(facts) or [])
+    assert verify.main(["--backend", "torch", "--record", "--machine", "a test"]) == 0
+    assert written["kind"] is EvidenceKind.HARDWARE
     assert written["cases"] == {(Op.MERGE_STATE, "torch"): grid.CASES_PER_OP}
     assert written["target"] == arch_caps.target_of("cpu")
     assert written["root"] == tmp_path
@@ -96,6 +105,34 @@ def test_nothing_is_recorded_when_a_case_fails(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "arch_caps" / "evidence").mkdir(parents=True)
     monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
     monkeypatch.setattr(verify, "ALL_OPS", (Op.MERGE_STATE,))
-    monkeypatch.setattr(verify, "write_evidence", lambda **_: pytest.fail("recorded a failed run"))
+    monkeypatch.setattr(verify, "gather_evidence", lambda **_: pytest.fail("recorded a failed run"))
     monkeypatch.setattr(cascade, "merge_state", lambda *a, **k: (a[0], a[1]))
     assert verify.main(["--backend", "torch", "--record"]) == 1
+
+
+def test_a_received_file_is_added_to_the_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `--record --out` writes on one machine, which needs no checkout, `--add` takes on another."""
+    monkeypatch.setattr(verify, "ALL_OPS", (Op.ATTENTION_SUM,))
+    monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
+    file = tmp_path / "sent.json"
+    assert (
+        verify.main(["--backend", "torch", "--record", "--out", str(file), "--machine", "their machine"]) == 0
+    )
+    with pytest.raises(SystemExit):
+        verify.main(["--add", str(file)])
+    assert "kept in a checkout" in capsys.readouterr().err
+    (tmp_path / "arch_caps" / "evidence").mkdir(parents=True)
+    assert verify.main(["--add", str(file)]) == 0
+    (record,) = read_evidence(tmp_path / "arch_caps" / "evidence")
+    assert (record.on, record.backend, record.kind) == ("their machine", "torch", EvidenceKind.HARDWARE)
+    assert [(op.op, op.cases) for op in record.ops] == [(Op.ATTENTION_SUM, grid.CASES_PER_OP)]
+
+
+def test_a_sample_is_the_same_every_time() -> None:
+    drawn = grid.sample(Op.MERGE_STATE, 12)
+    assert drawn == grid.sample(Op.MERGE_STATE, 12)
+    assert len(drawn) == 12
+    assert set(drawn) < set(grid.cases(Op.MERGE_STATE))
+    assert grid.sample(Op.MERGE_STATE, 10_000) == grid.cases(Op.MERGE_STATE)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from arch_caps._predicate import ANY, OneOf, Range, SameAs
+from arch_caps._predicate import ANY, AnyOf, OneOf, Range, SameAs
 from arch_caps._row import Accepts, Lse, Row
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
 
@@ -13,6 +13,9 @@ FLOATS = OneOf(DType.FP32, DType.FP16, DType.BF16)
 POSITIVE = Range(min=1)
 HEAD_DIM = Range(min=8, max=256, multiple_of=8)
 SAME = SameAs("q_dtype")
+# The native planner counts heads in 16 bits, and keys in 31 with room for a tile.
+MAX_HEADS = Range(max=65536)
+MAX_KEYS = 2147418111
 
 PAGED = Accepts(
     q_dtype=FLOATS,
@@ -22,7 +25,7 @@ PAGED = Accepts(
     head_dim_vo=HEAD_DIM,
     group_size=POSITIVE,
     kv_layout=ANY,
-    page_size=POSITIVE,
+    page_size=Range(min=1, max=MAX_KEYS),
     mask=ANY,
     window_left=ANY,
     logits_soft_cap=ANY,
@@ -31,9 +34,13 @@ PAGED = Accepts(
     graph=ANY,
     fixed_split_size=ANY,
     disable_split_kv=ANY,
+    num_qo_heads=MAX_HEADS,
+    max_kv_len=AnyOf(OneOf(None), Range(max=MAX_KEYS)),
 )
 DENSE = replace(PAGED, page_size=OneOf(0))
-CASCADE = replace(PAGED, page_size=ANY, num_levels=POSITIVE, mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL))
+CASCADE = replace(
+    PAGED, page_size=Range(max=MAX_KEYS), num_levels=POSITIVE, mask=OneOf(MaskKind.NONE, MaskKind.CAUSAL)
+)
 STATES = replace(
     PAGED,
     kv_dtype=ANY,
@@ -43,6 +50,8 @@ STATES = replace(
     page_size=ANY,
     pos_encoding=ANY,
     num_levels=ANY,
+    num_qo_heads=ANY,
+    max_kv_len=ANY,
 )
 APPEND = replace(STATES, q_dtype=ANY, kv_dtype=SAME, o_dtype=ANY, page_size=POSITIVE)
 

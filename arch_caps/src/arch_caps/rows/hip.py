@@ -68,6 +68,7 @@ CASCADE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/arch",
     "packages/kernels/src/rocade_kernels/hip/args.hpp",
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
     "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
     "packages/kernels/src/rocade_kernels/hip/cascade",
 )
@@ -75,6 +76,7 @@ PAGE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/arch",
     "packages/kernels/src/rocade_kernels/hip/args.hpp",
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
+    "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
     "packages/kernels/src/rocade_kernels/hip/page",
 )
 DTYPES = (DType.FP32, DType.FP16, DType.BF16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+LEVEL_ARRAYS = Struct("@7q")
 LEVEL = Struct("@5q")
 PLAN = Struct("@17q")
 LEVEL_TENSORS = Struct("@11q")
@@ -15,7 +16,7 @@ RUN = Struct("@23q3d3q")
 MERGE = Struct("@22q")
 MERGE_PAIR = Struct("@27q")
 APPEND = Struct("@28q")
-STRUCTS = (LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
+STRUCTS = (LEVEL_ARRAYS, LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
 PLAN_FACTS = 6
 UNIT_FIELDS = 9
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rocade_kernels import _abi, _cpu_build
 from rocade_kernels._cache import BuildError
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_abi_version": (c_int64, []),
@@ -19,10 +19,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_isa_count": (c_int64, []),
     "rk_isa_name": (c_char_p, [c_int64]),
     "rk_check_indptr": (c_int32, [c_void_p, c_int64, c_int64, c_int64, c_void_p]),
-    "rk_check_page_table": (
-        c_int32,
-        [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
-    ),
+    "rk_check_levels": (c_int32, [c_char_p, c_int64, c_void_p, c_void_p]),
     "rk_plan_create": (c_int32, [c_char_p, c_void_p, c_void_p]),
     "rk_plan_free": (None, [c_void_p]),
     "rk_plan_units": (c_int64, [c_void_p, c_void_p, c_int64]),

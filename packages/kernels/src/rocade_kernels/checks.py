@@ -1,4 +1,4 @@
-"""Checks of plan arrays on the host, by address: one native call an array, or a pure-Python twin.
+"""Checks of plan arrays on the host, by address: one native call a plan, or a pure-Python twin.
 
 Addresses are `tensor.data_ptr()` of contiguous int32 host arrays that the caller keeps alive. Nothing is
 raised here: the caller knows the argument's name and words the error from `fault`, `at` and `value`.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from rocade_kernels import _native
+from rocade_kernels import _abi, _native
 
 INT32_MAX = 2**31 - 1
+Ints = ctypes.Array[ctypes.c_int32]
 
 
 class Fault(enum.IntEnum):
@@ -26,6 +29,11 @@ class Fault(enum.IntEnum):
     INDICES_SHORT = 5  # indptr[at] (value), the last entry, is above the number of page indices
     NEGATIVE_PAGE = 6  # indices[at] (value) is negative, within indptr[0]:indptr[-1]
     KV_LEN_OVERFLOW = 7  # request `at` has `value` tokens, more than int32 holds
+    ROWS_FIRST = 9  # FIRST of a qo_indptr; the ones above are of a kv_indptr where a level is checked
+    ROWS_DECREASE = 10  # DECREASES of a qo_indptr
+    ROWS_DIFFER = 16  # the next level has `value` rows
+    NOT_NESTED = 17  # qo_indptr[at] (value) is no boundary of the next level
+    TOO_MANY_KEYS = 18  # the longest requests of all levels have `value` keys together
 
 
 class IndptrFacts(NamedTuple):
@@ -38,15 +46,40 @@ class IndptrFacts(NamedTuple):
     last: int  # indptr[-1]
 
 
-class PageFacts(NamedTuple):
-    """What one pass over a page table found. The last three are -1, 0, 0 when a fault was found."""
+class Arrays(NamedTuple):
+    """One level's plan arrays by address. The copy of each, and `kv_len`, lie in this order in the copies."""
+
+    qo_indptr: int  # [batch + 1]; 0 for a level without one, which is then the only level
+    kv_indptr: int  # [batch + 1], pages, or rows of dense K and V
+    last_page_len: int  # [batch]; 0 for dense K and V
+    indices: int  # page ids; 0: on a device, or not to be read
+    num_indices: int
+    batch: int
+    page_size: int  # 0 for dense K and V
+
+    @property
+    def copied(self) -> int:
+        """Entries of this level's copies, `kv_len [batch]` included."""
+        return (2 if self.qo_indptr else 1) * (self.batch + 1) + (2 if self.page_size else 1) * self.batch
+
+
+class LevelFacts(NamedTuple):
+    """What the checks found in one level."""
+
+    rows: int  # qo_indptr[-1], 0 without a qo_indptr
+    longest: int  # rows of the longest request
+    max_page: int  # largest page id in kv_indptr[0]:kv_indptr[-1]; -1 for none, or when they were not read
+    max_kv_len: int  # keys of the longest request
+
+
+class LevelsFacts(NamedTuple):
+    """What the checks of all levels found; `levels` counts only when there is no fault."""
 
     fault: Fault
     at: int
     value: int
-    max_page: int  # largest page id in indptr[0]:indptr[-1]; -1 for none, or when indices were not given
-    max_kv_len: int  # tokens of the longest request
-    max_pages: int  # pages of the request with the most
+    level: int
+    levels: list[LevelFacts]
 
 
 def indptr(address: int, entries: int, *, first: int | None = 0, limit: int | None = None) -> IndptrFacts:
@@ -64,36 +97,28 @@ def indptr(address: int, entries: int, *, first: int | None = 0, limit: int | No
     return IndptrFacts(Fault(fault), *facts)
 
 
-def page_table(
-    *,
-    indptr: int,
-    batch: int,
-    indices: int | None,
-    num_indices: int,
-    last_page_len: int,
-    page_size: int,
-    kv_len: int,
-) -> PageFacts:
-    """Check a page table and write int32 `kv_len[batch]`, tokens of each request.
+def levels(given: Sequence[Arrays], copies: int) -> LevelsFacts:
+    """Copy the arrays of all levels to the address `copies`, compute `kv_len`, and check the copies.
 
-    `indptr [batch + 1]`, `last_page_len [batch]`, `kv_len [batch]` are host addresses;
-    `indices [num_indices]` is one too, or None when the page ids live on a device and are not to be read.
+    `copies` has room for the sum of `Arrays.copied` int32.
     """
     lib = _native.library_or_none()
     if lib is None:
-        return _page_table(indptr, batch, indices, num_indices, last_page_len, page_size, kv_len)
-    facts = (ctypes.c_int64 * 5)()
-    fault = lib.rk_check_page_table(
-        indptr, batch, indices or None, num_indices, last_page_len, page_size, kv_len, facts
-    )
-    return PageFacts(Fault(fault), *facts)
+        return _levels(given, copies)
+    count = len(given)
+    facts = (ctypes.c_int64 * (3 + 4 * count))()
+    packed = b"".join([_abi.LEVEL_ARRAYS.pack(*one) for one in given])
+    fault = lib.rk_check_levels(packed, count, copies, facts)
+    at, value, level, *found = facts[:]
+    per_level = [LevelFacts(*found[i : i + 4]) for i in range(0, 4 * count, 4)]
+    return LevelsFacts(Fault(fault), at, value, level, per_level)
 
 
-def _view(address: int, count: int) -> ctypes.Array[ctypes.c_int32]:
+def _view(address: int, count: int) -> Ints:
     return (ctypes.c_int32 * count).from_address(address) if count else (ctypes.c_int32 * 0)()
 
 
-def _indptr_fault(array: ctypes.Array[ctypes.c_int32], first: int | None) -> tuple[Fault, int, int]:
+def _indptr_fault(array: Ints, first: int | None) -> tuple[Fault, int, int]:
     if array[0] < 0 or (first is not None and array[0] != first):
         return Fault.FIRST, 0, array[0]
     for at in range(1, len(array)):
@@ -113,36 +138,94 @@ def _indptr(address: int, entries: int, first: int | None, limit: int | None) ->
     return IndptrFacts(Fault.NONE, 0, 0, longest, array[-1])
 
 
-def _page_table(
-    indptr_at: int,
-    batch: int,
-    indices_at: int | None,
-    num_indices: int,
-    last_page_len_at: int,
-    page_size: int,
-    kv_len_at: int,
-) -> PageFacts:
-    array, last = _view(indptr_at, batch + 1), _view(last_page_len_at, batch)
-    kv_len = _view(kv_len_at, batch)
-    fault, at, value = _indptr_fault(array, None)
-    if fault is Fault.NONE and array[batch] > num_indices:
-        fault, at, value = Fault.INDICES_SHORT, batch, array[batch]
-    if fault is not Fault.NONE:
-        return PageFacts(fault, at, value, -1, 0, 0)
-    for i in range(batch):
-        pages = array[i + 1] - array[i]
-        if pages and not 1 <= last[i] <= page_size:
-            return PageFacts(Fault.LAST_PAGE_LEN, i, last[i], -1, 0, 0)
-        tokens = (pages - 1) * page_size + last[i] if pages else 0
+_Fault = tuple[Fault, int, int]
+_NONE: _Fault = (Fault.NONE, 0, 0)
+
+
+def _levels(given: Sequence[Arrays], copies: int) -> LevelsFacts:
+    """The twin of `rk_check_levels`."""
+    found: list[LevelFacts] = []
+    rows: list[Ints] = []
+    for index, one in enumerate(given):
+        qo, fault, facts = _level(one, copies)
+        if fault[0] is not Fault.NONE:
+            return LevelsFacts(*fault, index, [])
+        copies += 4 * one.copied
+        found.append(facts)
+        rows.append(qo)
+    for index, (outer, inner) in enumerate(pairwise(rows)):
+        fault = _nesting(outer, inner)
+        if fault[0] is not Fault.NONE:
+            return LevelsFacts(*fault, index, [])
+    keys = sum(facts.max_kv_len for facts in found)
+    if keys > INT32_MAX:
+        return LevelsFacts(Fault.TOO_MANY_KEYS, 0, keys, len(given) - 1, [])
+    return LevelsFacts(*_NONE, len(given) - 1, found)
+
+
+def _nesting(outer: Ints, inner: Ints) -> _Fault:
+    """Whether the boundaries of a level are boundaries of the next one, and both cover the same rows."""
+    if outer[-1] != inner[-1]:
+        return Fault.ROWS_DIFFER, len(outer) - 1, inner[-1]
+    ends = set(inner)
+    missing = (i for i, end in enumerate(outer) if end not in ends)
+    at = next(missing, None)
+    return _NONE if at is None else (Fault.NOT_NESTED, at, outer[at])
+
+
+def _level(one: Arrays, copies: int) -> tuple[Ints, _Fault, LevelFacts]:
+    """Copies and checks of one level: its qo_indptr, the first fault, and the facts if there is none."""
+    count, begin = one.batch, copies
+
+    def copy(address: int, entries: int) -> Ints:
+        nonlocal begin
+        to = _view(begin, entries)
+        if address and entries:
+            ctypes.memmove(begin, address, 4 * entries)
+        begin += 4 * entries
+        return to
+
+    qo = copy(one.qo_indptr, count + 1 if one.qo_indptr else 0)
+    table = copy(one.kv_indptr, count + 1)
+    last = copy(one.last_page_len, count if one.page_size else 0)
+    kv_len = copy(0, count)
+    nothing = LevelFacts(0, 0, -1, 0)
+    if one.qo_indptr:
+        fault, at, value = _indptr_fault(qo, 0)
+        if fault is not Fault.NONE:
+            return qo, (Fault(8 + fault), at, value), nothing
+    found = _table_fault(one, table, last, kv_len)
+    if found[0] is not Fault.NONE:
+        return qo, found, nothing
+    pages = _view(one.indices, one.num_indices)[table[0] : table[count]] if one.indices else ()
+    longest = max((qo[i + 1] - qo[i] for i in range(count)), default=0) if one.qo_indptr else 0
+    facts = LevelFacts(
+        qo[count] if one.qo_indptr else 0, longest, max(pages, default=-1), max(kv_len, default=0)
+    )
+    return qo, _NONE, facts
+
+
+def _table_fault(one: Arrays, table: Ints, last: Ints, kv_len: Ints) -> _Fault:
+    """The first fault of a page table, or of a dense kv_indptr; fills `kv_len`."""
+    found = _indptr_fault(table, None)
+    if found[0] is not Fault.NONE:
+        return found
+    if one.page_size == 0:
+        kv_len[:] = [table[i + 1] - table[i] for i in range(one.batch)]
+        return _NONE
+    if table[one.batch] > one.num_indices:
+        return Fault.INDICES_SHORT, one.batch, table[one.batch]
+    for i in range(one.batch):
+        pages = table[i + 1] - table[i]
+        if pages and not 1 <= last[i] <= one.page_size:
+            return Fault.LAST_PAGE_LEN, i, last[i]
+        tokens = (pages - 1) * one.page_size + last[i] if pages else 0
         if tokens > INT32_MAX:
-            return PageFacts(Fault.KV_LEN_OVERFLOW, i, tokens, -1, 0, 0)
+            return Fault.KV_LEN_OVERFLOW, i, tokens
         kv_len[i] = tokens
-    max_page = -1
-    if indices_at:
-        indices = _view(indices_at, num_indices)
-        for at in range(array[0], array[batch]):
+    if one.indices:
+        indices = _view(one.indices, one.num_indices)
+        for at in range(table[0], table[one.batch]):
             if indices[at] < 0:
-                return PageFacts(Fault.NEGATIVE_PAGE, at, indices[at], -1, 0, 0)
-        max_page = max(indices[array[0] : array[batch]], default=-1)
-    max_pages = max((array[i + 1] - array[i] for i in range(batch)), default=0)
-    return PageFacts(Fault.NONE, 0, 0, max_page, max(kv_len, default=0), max_pages)
+                return Fault.NEGATIVE_PAGE, at, indices[at]
+    return _NONE

@@ -13,9 +13,10 @@ THREADS = 256  # of a block, in all kernels here; kThreads of their sources
 PACK_BYTES = 16  # of one access
 _MAX_BLOCKS_X, _MAX_BLOCKS_Y = 2**31 - 1, 65535
 
+_LEAST_WIDTH = 32  # packs beside each other that fill cache lines
 _BLOCKS_A_UNIT = 4  # that keep a compute unit or SM busy
 _STATES_A_SLICE = 4  # kBatch of hip/cascade/accumulator.hpp: what a thread loads at a time
-_UNITS_A_BLOCK = 2048  # that a block appends: 8 a thread
+_UNITS_A_BLOCK = 1024  # that a block appends: kBatch of append_paged_kv_cache.hip, 4 a thread
 
 Grid = tuple[int, int, int]
 
@@ -48,7 +49,7 @@ def _tiles(rows: int, heads: int, head_bytes: int, threads: int, deep_rows: int)
     columns = heads * packs
     if rest or not columns:
         raise ValueError(f"a head has {head_bytes} bytes; expected a positive multiple of {PACK_BYTES}")
-    width = _width(columns, threads)
+    width = _width(columns, packs, threads)
     tiles = Tiles(
         *(rows, columns, packs, _magic(packs, 32), width, _magic(width, 32)), threads // width, deep_rows
     )
@@ -58,15 +59,18 @@ def _tiles(rows: int, heads: int, head_bytes: int, threads: int, deep_rows: int)
 
 
 @cache
-def _width(columns: int, threads: int) -> int:
-    """The columns of a block that leave the fewest of its threads without work, and the most of these."""
-    fewest = _parts(columns, threads)
-    widths = {_parts(columns, blocks) for blocks in range(fewest, 2 * max(fewest, _parts(columns, 32)) + 1)}
+def _width(columns: int, packs: int, threads: int) -> int:
+    """The columns of a block that leave the fewest of its threads without work, and the most of these.
+
+    They are whole heads unless a single one has more packs than the block has threads.
+    """
+    step = packs if packs <= threads else 1
+    widths = range(step, min(columns, threads) + 1, step)
 
     def busy(width: int) -> tuple[float, int]:
-        return columns * (threads // width) / (_parts(columns, width) * threads), width
+        return columns * (threads // width) / _parts(columns, width), width
 
-    return max((width for width in widths if width >= min(columns, 32)), key=busy)
+    return max([width for width in widths if width >= _LEAST_WIDTH] or widths, key=busy)
 
 
 def _magic(divisor: int, bits: int) -> int:
@@ -126,7 +130,8 @@ class AppendGeometry(NamedTuple):
 
 def append_paged_kv_cache(rows: int, columns: int, *, units: int) -> AppendGeometry:
     """Geometry of appending `rows` tokens of `columns` copy units: the wider one of keys and values."""
-    rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, 2 * rows // (units * _BLOCKS_A_UNIT)))
+    few = max(2, 8 * rows // units)  # so many that every unit has a block
+    rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, few))
     return AppendGeometry((_parts(rows, rows_a_block), 2, 1), rows_a_block)
 
 

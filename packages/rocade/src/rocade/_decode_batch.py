@@ -14,7 +14,7 @@ import torch
 from arch_caps import Op, Request
 from rocade import _checks, _request
 from rocade._arguments import INIT, PLAN, SHARED, pick, refuse_all, refuse_run
-from rocade._checks import PageNames
+from rocade._checks import Given, PageNames
 from rocade._decode_arguments import DEFAULTS, DecodeOptions, named
 from rocade._decode_engine import CachedModule
 from rocade._errors import invalid
@@ -287,8 +287,8 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         num_qo_heads, num_kv_heads, head_dim, page_size = sizes
         page_size = _request.positive("page_size", page_size)
         q_len = _request.positive("q_len_per_req", given["q_len_per_req"])
-        pages = _checks.pages(*table, page_size, self.device, names=NAMES)
-        self._check_lengths(given, pages, q_len)
+        level, facts = _checks.one_level(Given(None, *table), page_size, self.device, NAMES)
+        self._check_lengths(given, level, facts.max_kv_len, q_len)
         q_dtype, kv_dtype = _dtypes(given)
         request = _request.attention(
             Op.BATCH_DECODE,
@@ -302,27 +302,27 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
             page_size=page_size,
             causal=q_len > 1,
             max_qo_len=q_len,
-            max_kv_len=pages.max_kv_len,
+            max_kv_len=facts.max_kv_len,
             graph=self._use_cuda_graph,
             **pick(given, SHARED),
         )
-        batch = pages.kv_len.numel()
-        level = Level(every(q_len, batch), pages.kv_len, pages.table)
+        batch = level.num_requests
+        level = level.with_rows(every(q_len, batch))
         return request, Problem((level,), q_len * batch, self.device, None, self._float_workspace_buffer)
 
-    def _check_lengths(self, given: Mapping[str, Any], pages: _checks.Pages, q_len: int) -> None:
+    def _check_lengths(self, given: Mapping[str, Any], level: Level, longest: int, q_len: int) -> None:
         """A request must hold its own query tokens already, unless it is empty padding."""
-        longest, bound = pages.max_kv_len, self._max_seq_len
+        bound = self._max_seq_len
         if bound is not None and longest > bound:
             raise invalid("indptr", f"a request of {longest} tokens", f"at most {bound}, max_seq_len")
         if given["seq_lens"] is not None:
-            _checks.lengths_match("seq_lens", given["seq_lens"], pages.kv_len)
+            _checks.lengths_match("seq_lens", given["seq_lens"], level.kv_len)
         if q_len > 1:
-            short = (pages.kv_len > 0) & (pages.kv_len < q_len)
+            short = (level.kv_len > 0) & (level.kv_len < q_len)
             if bool(short.any()):
                 at = int(short.int().argmax())
                 expected = f"at least q_len_per_req ({q_len}): append the query tokens' keys before planning"
-                raise invalid("indptr", f"request {at} of {int(pages.kv_len[at])} tokens", expected)
+                raise invalid("indptr", f"request {at} of {int(level.kv_len[at])} tokens", expected)
 
 
 def _dtypes(given: Mapping[str, Any]) -> tuple[DTypeLike, DTypeLike | None]:

@@ -69,14 +69,36 @@ def verdicts(request: Request, place: Place | str, backend: str = AUTO) -> tuple
 def select(request: Request, device: torch.device, backend: str = AUTO) -> Backend:
     """The backend that serves `request` on `device`; if none does, ArchCapabilityError lists every reason."""
     place = _device.place(device)
+    settled = _settled.get((id(request), place, backend))
+    if settled is not None:
+        return settled[1]
     passed: list[Verdict] = []
     for name in _candidates(place.target, canonical(backend)):
         reasons = _reasons(request, place, name)
         if not reasons:
             _log_once(request, place, name, passed)
+            if not passed:
+                _settle(request, place, backend, name)
             return _found[name, place]
         passed.append(Verdict(name, reasons))
     raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
+
+
+# By the request's identity, which hashes faster than its many fields: so the request is kept, too.
+_settled: dict[tuple[int, Place, str], tuple[Request, Backend]] = {}
+_SETTLED = 4096
+
+
+def _settle(request: Request, place: Place, asked: str, name: str) -> None:
+    """Remember a choice that nothing can change: the first candidate's, about which no defect is known.
+
+    Only for ops without a plan, whose callers keep their requests and ask at every call.
+    """
+    if request.op.is_attention or (request.op, name) in arch_caps.DEFECTS:
+        return
+    if len(_settled) >= _SETTLED:
+        _settled.clear()
+    _settled[id(request), place, asked] = (request, _found[name, place])
 
 
 @functools.cache
@@ -110,6 +132,11 @@ def absent(name: str, place: Place) -> tuple[Reason, ...]:
     if not why:
         _found[name, place] = backend
     return why
+
+
+def versions(name: str, place: Place) -> dict[str, str]:
+    """What else than rocade and torch the results of a present backend depend on: compiler, driver."""
+    return {} if absent(name, place) else _found[name, place].versions(place)
 
 
 _logged: set[tuple[object, ...]] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +59,8 @@ def explain(
         backend: as given to a wrapper.
         target: ask about this target, such as "sm_90", and not about this machine.
         **facts: of the request, named as plan arguments are: `num_qo_heads` (32), `num_kv_heads` (8),
-            `head_dim_qk` (128), `head_dim_vo`, `q_dtype` ("float16"), `kv_dtype`, `o_dtype`, `kv_layout`,
+            `head_dim_qk` or `head_dim` (128), `head_dim_vo`, `q_dtype` or `q_data_type` ("float16"),
+            `kv_dtype`, `o_dtype`, `kv_layout`,
             `page_size` (16), `causal`, `custom_mask` (True or False), `window_left`, `logits_soft_cap`,
             `pos_encoding_mode`, `num_levels`, `max_qo_len`, `max_kv_len`, `graph`, ...
 
@@ -81,15 +84,35 @@ def _described(call: object, facts: dict[str, Any]) -> Request:
     op = _OPS.get(call) if isinstance(call, str) else None
     if op is None:
         raise invalid("call", repr(call), "a wrapper, or one of " + ", ".join(_OPS))
-    try:
-        if op is Op.APPEND_PAGED_KV_CACHE:
-            return _request.append(**{**_APPEND, **_with_layout(facts)})
-        if not op.is_attention:
-            return _request.states(op, **{**_STATES, **facts})
-        paged = {"page_size": 16} if op in _PAGED else {}
-        return _request.attention(op, **{**_ATTENTION, **paged, **_with_layout(facts)})
-    except TypeError as error:
-        raise ValueError(f"explain({call!r}, ...): {error}") from None
+    if op is Op.APPEND_PAGED_KV_CACHE:
+        return _request.append(**{**_APPEND, **_known(_request.append, call, _with_layout(facts))})
+    if not op.is_attention:
+        return _request.states(op, **{**_STATES, **_known(_request.states, call, facts)})
+    paged = {"page_size": 16} if op in _PAGED else {}
+    facts = {_PLAN_NAMES.get(name, name): value for name, value in facts.items()}
+    given = _known(_request.attention, call, _with_layout(facts))
+    return _request.attention(op, **{**_ATTENTION, **paged, **given})
+
+
+def _known(make: Callable[..., Request], call: object, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts, after ValueError for one that this kind of call does not have or that has a wrong type."""
+    names = [name for name in inspect.signature(make).parameters if name != "op"]
+    for name, value in facts.items():
+        if name not in names:
+            raise invalid(name, f"a fact that {call!r} does not have", f"one of {', '.join(names)}")
+        if name in _LENGTHS and value is not None:
+            _request.integer(name, value)
+    return facts
+
+
+_LENGTHS = ("num_levels", "max_qo_len", "max_kv_len")
+# What the plan() of some wrappers calls a fact.
+_PLAN_NAMES = {
+    "head_dim": "head_dim_qk",
+    "q_data_type": "q_dtype",
+    "kv_data_type": "kv_dtype",
+    "o_data_type": "o_dtype",
+}
 
 
 _ATTENTION: dict[str, Any] = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from rocade import _checks
-from rocade._checks import INT32_MAX, PageNames, Rows
+from rocade._checks import Given, LevelFacts, PageNames
 from rocade._errors import invalid
 from rocade._problem import Level, Problem
 from rocade._wrapper import graph_buffer, persist
@@ -29,28 +29,23 @@ BUFFER_NAMES = (
 
 def paged_levels(
     arrays: tuple[Tensors, Tensors, Tensors, Tensors], num_levels: int, page_size: int, device: torch.device
-) -> tuple[tuple[Level, ...], Rows, int]:
+) -> tuple[tuple[Level, ...], LevelFacts, int]:
     """Checked levels from the first four arguments of a cascade's plan.
 
-    Also the rows of the last level, and an upper bound on the keys that a row sees: the sum of each level's
-    longest.
+    Also what the checks found in the last level, and an upper bound on the keys that a row sees: the sum of
+    each level's longest.
     """
     for name, array in zip(NAMES, arrays, strict=True):
         check_count(name, array, num_levels)
-    levels: list[Level] = []
-    longest = 0
-    for index, (qo_indptr, indptr, indices, last_page_len) in enumerate(zip(*arrays, strict=True)):
-        qo_name, *names = (f"{name}[{index}]" for name in NAMES)
-        rows = _checks.rows(qo_name, qo_indptr)
-        pages = _checks.pages(
-            indptr, indices, last_page_len, page_size, device, batch=rows.batch, names=PageNames(*names)
-        )
-        levels.append(Level(rows.indptr, pages.kv_len, pages.table))
-        longest += pages.max_kv_len
-    _checks.nested(tuple(levels), tuple(f"{NAMES[0]}[{index}]" for index in range(num_levels)))
-    if longest > INT32_MAX:
-        raise invalid(NAMES[1], f"up to {longest} keys a row over all levels", f"at most {INT32_MAX}")
-    return tuple(levels), rows, longest
+    given = [Given(*one) for one in zip(*arrays, strict=True)]
+    levels, facts = _checks.levels(given, page_size, device, _names)
+    return levels, facts[-1], sum([one.max_kv_len for one in facts])
+
+
+def _names(level: int) -> PageNames:
+    """What plan() calls the arrays of one level."""
+    qo_indptr, indptr, indices, last_page_len = (f"{name}[{level}]" for name in NAMES)
+    return PageNames(indptr, indices, last_page_len, qo_indptr)
 
 
 def check_count(name: str, arrays: Tensors, num_levels: int) -> None:
@@ -109,4 +104,4 @@ class LevelBuffers:
         persist(f"{NAMES[0]}[{index}]", qo, level.qo_indptr)
         persist(f"{NAMES[1]}[{index}]", indptr, table.indptr)
         persist(f"{NAMES[3]}[{index}]", last_page_len, table.last_page_len)
-        return dataclasses.replace(level, pages=dataclasses.replace(table, indices=ids))
+        return level.with_pages(table.with_indices(ids))

@@ -230,7 +230,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         refuse_all(given, PLAN)
         page_size = _request.positive("page_size", given["page_size"])
         arrays = tuple(given[name] for name in _levels.NAMES)
-        levels, rows, longest = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
+        levels, last, longest = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
         request = _request.attention(
             Op.CASCADE,
             num_qo_heads=given["num_qo_heads"],
@@ -244,14 +244,14 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
             page_size=page_size,
             causal=given["causal"],
             num_levels=self._num_levels,
-            max_qo_len=rows.longest,
+            max_qo_len=last.longest,
             max_kv_len=longest,
             graph=self._use_cuda_graph,
             fixed_split_size=given["fixed_split_size"],
             disable_split_kv=given["disable_split_kv"],
             **pick(given, FLAGS),
         )
-        return request, Problem(levels, rows.total, self.device, None, self._float_workspace_buffer)
+        return request, Problem(levels, last.rows, self.device, None, self._float_workspace_buffer)
 
     def _caches(self, caches: Sequence[Tensor]) -> tuple[KV, ...]:
         plan, problem = self._current(), self._problem

@@ -19,22 +19,39 @@ Buffer = torch.Tensor | None
 class PagedWrapper(BatchWrapper):
     """Base of paged prefill and decode. In graph mode plans live in the caller's buffers, and B is fixed."""
 
-    _paged_kv_indptr_buf: Buffer = None
-    _paged_kv_indices_buf: Buffer = None
-    _paged_kv_last_page_len_buf: Buffer = None
+    _buffers: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None  # of graph mode
     _fixed_batch_size = 0
 
     def _keep_buffers(self, indptr: Buffer, indices: Buffer, last_page_len: Buffer, suffix: str) -> None:
         """Take over the page-table buffers, all three required in graph mode. `suffix` ends their names."""
-        self._paged_kv_indptr_buf = indptr
-        self._paged_kv_indices_buf = indices
-        self._paged_kv_last_page_len_buf = last_page_len
         if not self._use_cuda_graph:
             return
-        graph_buffer(f"paged_kv_indices_{suffix}", indices, self.device)
+        ids = graph_buffer(f"paged_kv_indices_{suffix}", indices, self.device)
         last = graph_buffer(f"paged_kv_last_page_len_{suffix}", last_page_len, self.device)
         self._fixed_batch_size = last.numel()
-        graph_buffer(f"paged_kv_indptr_{suffix}", indptr, self.device, self._fixed_batch_size + 1)
+        starts = graph_buffer(f"paged_kv_indptr_{suffix}", indptr, self.device, self._fixed_batch_size + 1)
+        self._buffers = starts, ids, last
+
+    # FlashInfer's private names of the planned table, which engines read and, in graph mode, write into.
+
+    @property
+    def _paged_kv_indptr_buf(self) -> Buffer:
+        return self._table(0)
+
+    @property
+    def _paged_kv_indices_buf(self) -> Buffer:
+        return self._table(1)
+
+    @property
+    def _paged_kv_last_page_len_buf(self) -> Buffer:
+        return self._table(2)
+
+    def _table(self, which: int) -> Buffer:
+        """An array of the graph buffers, or of the current plan if there is one."""
+        if self._buffers is not None:
+            return self._buffers[which]
+        table = None if self._problem is None else self._problem.levels[0].pages
+        return None if table is None else (table.indptr, table.indices, table.last_page_len)[which]
 
     def _check_batch(self, name: str, batch: int) -> None:
         """In graph mode the batch size is that of the buffers."""
@@ -46,22 +63,15 @@ class PagedWrapper(BatchWrapper):
         level = problem.levels[0]
         table = level.pages
         assert table is not None  # this wrapper plans paged levels only
-        if not self._use_cuda_graph:
-            self._paged_kv_indptr_buf = table.indptr
-            self._paged_kv_indices_buf = table.indices
-            self._paged_kv_last_page_len_buf = table.last_page_len
+        if self._buffers is None:
             return problem
-        ids, indptr = self._paged_kv_indices_buf, self._paged_kv_indptr_buf
-        last = self._paged_kv_last_page_len_buf
-        assert ids is not None  # all three were checked by _keep_buffers
-        assert indptr is not None
-        assert last is not None
+        indptr, ids, last = self._buffers
         # The page ids first: of the three, they alone may not fit.
         indices = persist("paged_kv_indices", ids, table.indices[: int(table.indptr[-1])])
         persist("paged_kv_indptr", indptr, table.indptr)
         persist("paged_kv_last_page_len", last, table.last_page_len)
-        table = dataclasses.replace(table, indices=indices)
-        return dataclasses.replace(problem, levels=(dataclasses.replace(level, pages=table),))
+        level = level.with_pages(table.with_indices(indices))
+        return dataclasses.replace(problem, levels=(level,))
 
     def _caches(self, caches: Sequence[torch.Tensor]) -> tuple[KV, ...]:
         request, problem = self._current().request, self._problem

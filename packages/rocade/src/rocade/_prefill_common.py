@@ -12,10 +12,10 @@ import torch
 from arch_caps import Layout, Op, Request
 from rocade import _checks, _mask, _request
 from rocade._arguments import SHARED, pick
-from rocade._checks import Rows
+from rocade._checks import LevelFacts
 from rocade._errors import invalid
 from rocade._mask import PackedMask
-from rocade._problem import Problem
+from rocade._problem import Level, Problem
 from rocade._wrapper import persist
 
 
@@ -43,25 +43,23 @@ def prefill_request(
     )
 
 
-def check_hints(given: Mapping[str, Any], qo: Rows, kv_len: torch.Tensor, max_kv_len: int) -> None:
+def check_hints(given: Mapping[str, Any], level: Level, facts: LevelFacts) -> None:
     """Check the arguments that repeat, or bound, what the plan arrays say."""
     if given["seq_lens"] is not None:
-        _checks.lengths_match("seq_lens", given["seq_lens"], kv_len)
+        _checks.lengths_match("seq_lens", given["seq_lens"], level.kv_len)
     if given["seq_lens_q"] is not None:
-        _checks.lengths_match("seq_lens_q", given["seq_lens_q"], qo.indptr.diff())
-    _checks.at_least("max_token_per_sequence", given["max_token_per_sequence"], qo.longest)
-    _checks.at_least("max_sequence_kv", given["max_sequence_kv"], max_kv_len)
+        _checks.lengths_match("seq_lens_q", given["seq_lens_q"], level.qo_indptr.diff())
+    _checks.at_least("max_token_per_sequence", given["max_token_per_sequence"], facts.longest)
+    _checks.at_least("max_sequence_kv", given["max_sequence_kv"], facts.max_kv_len)
 
 
-def mask_of(
-    given: Mapping[str, Any], qo: Rows, kv_len: torch.Tensor, device: torch.device
-) -> PackedMask | None:
+def mask_of(given: Mapping[str, Any], level: Level, device: torch.device) -> PackedMask | None:
     """The custom mask of a plan call, packed; a packed one wins over a plain one."""
     plain, packed = given["custom_mask"], given["packed_custom_mask"]
     if packed is not None:
-        return _mask.adopt(packed, qo.indptr.diff(), kv_len, device)
+        return _mask.adopt(packed, level.qo_indptr.diff(), level.kv_len, device)
     if plain is not None:
-        return _mask.pack(plain, qo.indptr.diff(), kv_len, device)
+        return _mask.pack(plain, level.qo_indptr.diff(), level.kv_len, device)
     return None
 
 

@@ -13,10 +13,11 @@ import torch
 from arch_caps import Op, Request
 from rocade import _checks, _request
 from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
+from rocade._checks import Given
 from rocade._layout import PagedCache, flat
 from rocade._paged import PagedWrapper
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
-from rocade._problem import Level, Problem
+from rocade._problem import Problem
 from rocade._request import DTypeLike, Scale
 from rocade._wrapper import Results, RunOptions, graph_buffer
 
@@ -294,25 +295,16 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         """Check the arguments of `plan` and turn them into what backends plan from."""
         refuse_all(given, PLAN)
         page_size = _request.positive("page_size", given["page_size"])
-        qo = _checks.rows("qo_indptr", given["qo_indptr"])
-        pages = _checks.pages(
-            given["paged_kv_indptr"],
-            given["paged_kv_indices"],
-            given["paged_kv_last_page_len"],
-            page_size,
-            self.device,
-            batch=qo.batch,
-        )
-        check_hints(given, qo, pages.kv_len, pages.max_kv_len)
-        mask = mask_of(given, qo, pages.kv_len, self.device)
-        lengths = (qo.longest, pages.max_kv_len)
+        table = [given[f"paged_kv_{name}"] for name in ("indptr", "indices", "last_page_len")]
+        level, facts = _checks.one_level(Given(given["qo_indptr"], *table), page_size, self.device)
+        check_hints(given, level, facts)
+        mask = mask_of(given, level, self.device)
         request = prefill_request(
             Op.BATCH_PREFILL_PAGED,
             given,
             self._layout,
-            lengths,
+            (facts.longest, facts.max_kv_len),
             masked=mask is not None,
             graph=self._use_cuda_graph,
         )
-        level = Level(qo.indptr, pages.kv_len, pages.table)
-        return request, Problem((level,), qo.total, self.device, mask, self._float_workspace_buffer)
+        return request, Problem((level,), facts.rows, self.device, mask, self._float_workspace_buffer)

@@ -13,14 +13,16 @@ import torch
 from arch_caps import Op, Request
 from rocade import _checks, _layout
 from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
+from rocade._checks import Given, PageNames
 from rocade._errors import invalid
 from rocade._plan import KV
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
-from rocade._problem import Level, Problem
+from rocade._problem import Problem
 from rocade._request import DTypeLike, Scale
 from rocade._wrapper import BatchWrapper, Results, graph_buffer, persist
 
 Tensor = torch.Tensor
+NAMES = PageNames(indptr="kv_indptr")
 
 
 class RaggedRunOptions(TypedDict, total=False):
@@ -288,23 +290,19 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Request, Problem]:
         """Check the arguments of `plan` and turn them into what backends plan from."""
         refuse_all(given, PLAN)
-        qo = _checks.rows("qo_indptr", given["qo_indptr"])
-        kv = _checks.rows("kv_indptr", given["kv_indptr"], first=None)
-        if kv.batch != qo.batch:
-            raise invalid("kv_indptr", f"{kv.batch} requests", f"{qo.batch}, as many as qo_indptr has")
-        kv_len = kv.indptr.diff()
-        check_hints(given, qo, kv_len, kv.longest)
-        mask = mask_of(given, qo, kv_len, self.device)
+        arrays = Given(given["qo_indptr"], given["kv_indptr"])
+        level, facts = _checks.one_level(arrays, 0, self.device, NAMES)
+        check_hints(given, level, facts)
+        mask = mask_of(given, level, self.device)
         request = prefill_request(
             Op.BATCH_PREFILL_RAGGED,
             given,
             self._layout,
-            (qo.longest, kv.longest),
+            (facts.longest, facts.max_kv_len),
             masked=mask is not None,
             graph=self._use_cuda_graph,
         )
-        level = Level(qo.indptr, kv_len, kv_indptr=kv.indptr)
-        return request, Problem((level,), qo.total, self.device, mask, self._float_workspace_buffer)
+        return request, Problem((level,), facts.rows, self.device, mask, self._float_workspace_buffer)
 
     def _settle(self, problem: Problem) -> Problem:
         """Copy kv_indptr into its graph buffer."""

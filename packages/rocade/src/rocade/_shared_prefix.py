@@ -17,6 +17,7 @@ import torch
 from arch_caps import Op, Request
 from rocade import _checks, _layout, _request
 from rocade._arguments import PLAN, refuse_all
+from rocade._checks import Given
 from rocade._dtypes import torch_dtype
 from rocade._errors import NotPlannedError, invalid
 from rocade._layout import PagedCache, flat
@@ -299,17 +300,11 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(SharedPrefixWrapper):
         Raises:
             ValueError: an argument is malformed.
         """
-        rows = _checks.rows("qo_indptr", qo_indptr)
-        pages = _checks.pages(
-            paged_kv_indptr,
-            paged_kv_indices,
-            paged_kv_last_page_len,
-            page_size,
-            self.device,
-            batch=rows.batch,
-        )
+        table = (paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len)
+        page_size = _request.positive("page_size", page_size)
+        level, _ = _checks.one_level(Given(qo_indptr, *table), page_size, self.device)
         self._keep(
-            Level(rows.indptr, pages.kv_len, pages.table),
+            level,
             {
                 "num_qo_heads": num_qo_heads,
                 "num_kv_heads": num_kv_heads,

@@ -7,9 +7,10 @@
 namespace {
 
 using rk::Item;
+using rk::kMergeRows;
 using rk::Run;
+using rk::Unit;
 
-constexpr int64_t kMergeRows = 8;   // result rows of one piece of a merge
 constexpr int64_t kAppendRows = 64; // rows of one piece of an append
 
 int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
@@ -23,31 +24,44 @@ bool is_dtype(int64_t dtype) { return dtype >= RK_FP32 && dtype <= RK_BF16; }
 struct Job {
   Run run;
   const rk::Kernels& kernels;
+  int32_t* waits; // items still to come, of each group of merges
   bool failed;
 };
 
-void attend_item(void* context, int64_t index, int) {
-  Job& job = *static_cast<Job*>(context);
-  void* scratch = rk::thread_scratch(job.run.plan->scratch_bytes);
-  if (scratch == nullptr)
-    __atomic_store_n(&job.failed, true, __ATOMIC_RELAXED);
-  else
-    job.kernels.attend(job.run, job.run.plan->items[index], scratch);
+void merge_group(const Job& job, int64_t group, void* scratch) {
+  const int64_t end = piece_end(group, kMergeRows, job.run.plan->merges.size());
+  job.kernels.merge_rows(job.run, group * kMergeRows, end, scratch);
 }
 
-void merge_piece(void* context, int64_t index, int) {
-  Job& job = *static_cast<Job*>(context);
-  void* scratch = rk::thread_scratch(job.run.plan->scratch_bytes);
-  const int64_t end = piece_end(index, kMergeRows, job.run.plan->merges.size());
-  if (scratch == nullptr)
-    __atomic_store_n(&job.failed, true, __ATOMIC_RELAXED);
-  else
-    job.kernels.merge_rows(job.run, index * kMergeRows, end, scratch);
+// Merges what waited for this item alone. The order of a merge is the plan's, whoever does it.
+void finish_item(const Job& job, const Unit& unit, void* scratch) {
+  if (unit.part < 0)
+    return;
+  const int64_t last = unit.merge + (unit.row_end - unit.row_begin) - 1;
+  for (int64_t group = unit.merge / kMergeRows; group <= last / kMergeRows; ++group)
+    if (__atomic_sub_fetch(&job.waits[group], 1, __ATOMIC_ACQ_REL) == 0)
+      merge_group(job, group, scratch);
 }
 
+// An item, or behind them all a group of merges that waits for none.
+void run_piece(void* context, int64_t index, int) {
+  Job& job = *static_cast<Job*>(context);
+  const rk_plan& plan = *job.run.plan;
+  void* scratch = rk::thread_scratch(plan.scratch_bytes);
+  if (scratch == nullptr) {
+    __atomic_store_n(&job.failed, true, __ATOMIC_RELAXED);
+  } else if (index < plan.items.size()) {
+    job.kernels.attend(job.run, plan.items[index], scratch);
+    finish_item(job, plan.units[plan.items[index].unit], scratch);
+  } else {
+    merge_group(job, plan.ready[index - plan.items.size()], scratch);
+  }
+}
+
+// Partial results, then their LSEs, then the counters of a run.
 int64_t workspace_bytes(const rk_plan& plan) {
   const int64_t row = plan.shape.qo_heads * (plan.shape.dim_vo + 1);
-  return plan.partial_rows * row * static_cast<int64_t>(sizeof(float));
+  return (plan.partial_rows * row + plan.waits.size()) * static_cast<int64_t>(sizeof(float));
 }
 
 rk_status check_run(const rk_plan& plan, const rk_run_args& args) {
@@ -117,13 +131,14 @@ int64_t rk_isa_count(void) { return rk::isa_count(); }
 const char* rk_isa_name(int64_t isa) { return rk::isa_kernels(isa).name; }
 
 void rk_struct_sizes(int64_t* sizes) {
-  sizes[0] = sizeof(rk_level);
-  sizes[1] = sizeof(rk_plan_args);
-  sizes[2] = sizeof(rk_level_tensors);
-  sizes[3] = sizeof(rk_run_args);
-  sizes[4] = sizeof(rk_merge_args);
-  sizes[5] = sizeof(rk_merge_pair_args);
-  sizes[6] = sizeof(rk_append_args);
+  sizes[0] = sizeof(rk_level_arrays);
+  sizes[1] = sizeof(rk_level);
+  sizes[2] = sizeof(rk_plan_args);
+  sizes[3] = sizeof(rk_level_tensors);
+  sizes[4] = sizeof(rk_run_args);
+  sizes[5] = sizeof(rk_merge_args);
+  sizes[6] = sizeof(rk_merge_pair_args);
+  sizes[7] = sizeof(rk_append_args);
 }
 
 int32_t rk_plan_create(const rk_plan_args* args, rk_plan** plan, int64_t* facts) {
@@ -169,11 +184,12 @@ int32_t rk_plan_run(const rk_plan* plan, const rk_run_args* args) {
   if (const rk_status bad = check_run(*plan, *args))
     return bad;
   float* out = static_cast<float*>(args->workspace);
-  Job job{{plan, args, out, out + plan->partial_rows * plan->shape.qo_heads * plan->shape.dim_vo},
-          rk::isa_kernels(plan->isa),
-          false};
-  rk::parallel_for(args->threads, plan->items.size(), attend_item, &job);
-  rk::parallel_for(args->threads, pieces(plan->merges.size(), kMergeRows), merge_piece, &job);
+  float* lse = out + plan->partial_rows * plan->shape.qo_heads * plan->shape.dim_vo;
+  int32_t* waits = reinterpret_cast<int32_t*>(lse + plan->partial_rows * plan->shape.qo_heads);
+  if (plan->waits.size() > 0)
+    memcpy(waits, plan->waits.data(), static_cast<size_t>(plan->waits.size()) * sizeof *waits);
+  Job job{{plan, args, out, lse}, rk::isa_kernels(plan->isa), waits, false};
+  rk::parallel_for(args->threads, plan->items.size() + plan->ready.size(), run_piece, &job);
   return job.failed ? RK_NO_MEMORY : RK_OK;
 }
 

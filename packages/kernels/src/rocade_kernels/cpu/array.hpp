@@ -60,9 +60,15 @@ public:
     memset(static_cast<void*>(&kept), 0, sizeof kept);
   }
   void push(const T& value) {
+    if (T* slot = add())
+      *slot = value;
+  }
+  // A new last element to write, or null. A large struct is written in place this way: built on the stack
+  // first, it would be copied with loads wider than the stores before them, which the processor waits for.
+  T* add() {
     if (size_ == capacity_ && !reserve(capacity_ < 16 ? 16 : 2 * capacity_))
-      return;
-    data_[size_++] = value;
+      return nullptr;
+    return data_ + size_++;
   }
 
 private:

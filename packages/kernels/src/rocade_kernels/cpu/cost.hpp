@@ -28,8 +28,11 @@ struct Cost {
   // One element of a partial state: set up, written, read again and merged. Sharing at 64 to 4096 keys and 16
   // or 64 rows cost 2 to 5 ns an element more than its products, with two threads.
   static constexpr double kNsPerPartialElement = 3.0;
-  // The merges are a second phase: all threads meet once more.
-  static constexpr double kNsPerPhase = 100000.0;
+  // What sharing must gain on top, so that small gains, which noise and the model's error swallow, are left.
+  static constexpr double kMargin = 100000.0;
+  // K and V of so many bytes are in the caches that KV heads read one by one as fast as side by side (at 1 x
+  // 1024 keys in fp32 and bf16 equal; at 1 x 8192, one by one takes 1.4 times as long).
+  static constexpr double kHeadsApartBytes = 8.5e6;
   // Sharing must promise to cost at most this part of not sharing: the model is not exact, and sharing must
   // not lose.
   static constexpr double kSharingPays = 0.93;

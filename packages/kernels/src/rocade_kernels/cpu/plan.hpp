@@ -25,8 +25,8 @@ struct Unit {
   int32_t node;
   int32_t heads;  // KV heads that one item of this unit takes
   int32_t packed; // 1: matrix products on packed tiles; 0: dot products on rows in place
-  int32_t _;
-  int64_t part; // first partial row, -1 when the unit writes the result itself
+  int32_t merge;  // index of its first row's merge; its other rows' follow. Only when part >= 0
+  int64_t part;   // first partial row, -1 when the unit writes the result itself
 };
 
 struct Item {
@@ -39,6 +39,10 @@ struct Merge {
   int32_t row;
   int32_t begin, end;
 };
+
+// Neighbouring merges done in one go, by the thread that finishes the last item they wait for. So a run has
+// no second phase: no thread waits for one that was preempted, but at the end.
+constexpr int64_t kMergeRows = 8;
 
 struct Shape {
   int64_t rows, qo_heads, kv_heads, group;
@@ -61,6 +65,8 @@ struct rk_plan {
   rk::Array<rk::Item> items;
   rk::Array<rk::Merge> merges;
   rk::Array<int64_t> parts; // partial row of each entry of the merge lists
+  rk::Array<int32_t> waits; // items that each group of kMergeRows merges waits for
+  rk::Array<int32_t> ready; // groups that wait for none
   rk::Array<float> slopes;  // ALiBi, one a query head
   int64_t partial_rows;
   int64_t shared_nodes;

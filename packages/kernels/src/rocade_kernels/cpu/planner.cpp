@@ -30,6 +30,7 @@ public:
   Planner(const rk_plan_args& args, rk_plan& plan)
       : args_(args), plan_(plan), cost_(plan.shape, args.threads),
         first_leaf_(plan.nodes.size() - args.levels[args.num_levels - 1].batch),
+        most_per_unit_(plan.shape.group < kMaxPackedRows ? kMaxPackedRows / plan.shape.group : 1),
         fixed_(args.fixed_split_size > 0 || args.disable_split != 0) {}
 
   rk_status make() {
@@ -47,7 +48,8 @@ public:
     list_merges();
     const bool failed = plan_.units.failed() || costs_.failed() || order_.failed() || pieces_.failed() ||
                         plan_.items.failed() || plan_.merges.failed() || plan_.parts.failed() ||
-                        plan_.slopes.failed() || plan_.levels.failed();
+                        plan_.slopes.failed() || plan_.levels.failed() || plan_.waits.failed() ||
+                        plan_.ready.failed() || no_memory_;
     return failed ? RK_NO_MEMORY : RK_OK;
   }
 
@@ -106,19 +108,16 @@ private:
   double together(const Node& node) const {
     const int64_t rows = node.row_end - node.row_begin;
     return rows_cost(rows, false) * node.kv_len + 2 * cost_.partial(static_cast<double>(rows), plan_.shape) +
-           Cost::kNsPerPhase;
+           Cost::kMargin;
   }
 
   // ---- units
 
   // All rows of a request when it is short; otherwise blocks of nearly equal size.
   int64_t rows_per_unit(int64_t rows) const {
-    int64_t most = kMaxPackedRows / plan_.shape.group;
-    if (most < 1)
-      most = 1;
-    if (rows <= most)
+    if (rows <= most_per_unit_)
       return rows;
-    const int64_t blocks = (rows + most - 1) / most;
+    const int64_t blocks = (rows + most_per_unit_ - 1) / most_per_unit_;
     return (rows + blocks - 1) / blocks;
   }
 
@@ -166,11 +165,13 @@ private:
     const bool pack = packed(row_end - row);
     const int32_t heads = pack ? 1 : static_cast<int32_t>(plan_.shape.kv_heads);
     const double cost = key_cost(row_end - row, pack) * heads * (key_end - key_begin);
-    plan_.units.push({row, row_end, key_begin, key_end, static_cast<int32_t>(n), heads, pack, 0, -1});
+    if (Unit* unit = plan_.units.add())
+      *unit = {row, row_end, key_begin, key_end, static_cast<int32_t>(n), heads, pack, 0, -1};
     costs_.push(cost);
     total_ += pack ? cost * static_cast<double>(plan_.shape.kv_heads) : cost;
     dearest_ = cost > dearest_ ? cost : dearest_;
     rows_covered_ += row_end - row;
+    keys_in_place_ += pack ? INT32_MAX : key_end - key_begin; // packed units are cut by head already
     most_rows_[pack] = row_end - row > most_rows_[pack] ? row_end - row : most_rows_[pack];
   }
 
@@ -206,6 +207,7 @@ private:
     const double most = threads == 1 ? dearest_ : share > kMinItemCost ? share : kMinItemCost;
     if (args_.fixed_split_size == 0 && dearest_ <= most)
       return;
+    only_by_head_ = args_.disable_split != 0 || heads_suffice(threads);
     Array<Unit> whole;
     Array<double> whole_costs;
     whole.swap(plan_.units);
@@ -217,13 +219,20 @@ private:
     split_ = plan_.units.size() != whole.size();
   }
 
+  // Few keys of enough KV heads: cut by head alone they give every thread its share, with nothing to merge.
+  bool heads_suffice(int64_t threads) const {
+    const double a_key = cost_.elements * cost_.element_size * static_cast<double>(plan_.shape.kv_heads);
+    return static_cast<double>(keys_in_place_) * a_key <= Cost::kHeadsApartBytes &&
+           plan_.units.size() * plan_.shape.kv_heads >= 2 * threads;
+  }
+
   void split_unit(Unit unit, double cost, double most) {
     const int32_t keys = unit.key_end - unit.key_begin;
     const double wanted = cost / most;
     int64_t step = keys;
     if (args_.fixed_split_size > 0)
       step = args_.fixed_split_size;
-    else if (args_.disable_split == 0 && wanted > 1.0 && keys >= 2 * kMinSplit)
+    else if (!only_by_head_ && wanted > 1.0 && keys >= 2 * kMinSplit)
       step = split_step(keys, wanted);
     const double left = wanted * static_cast<double>(step) / keys; // pieces still wanted of each piece
     if (left > 1.0 && unit.heads > 1) {
@@ -282,28 +291,56 @@ private:
   // sorted: shared nodes first, then ascending pieces. The order is fixed, so the sums are.
   void list_merges() {
     Array<int32_t> slot; // where the row's next partial row goes
-    Array<uint8_t> finished;
     if (pieces_.size() == 0)
       return;
-    if (!slot.resize(plan_.shape.rows) || !finished.resize_zeroed(plan_.shape.rows) ||
-        !plan_.parts.resize(plan_.partial_rows))
+    if (!slot.resize(plan_.shape.rows) || !plan_.parts.resize(plan_.partial_rows) || !number_merges(slot)) {
+      no_memory_ = true;
       return;
-    for (const Unit& unit : plan_.units)
-      if (unit.part < 0)
-        memset(finished.data() + unit.row_begin, 1, static_cast<size_t>(unit.row_end - unit.row_begin));
-    int32_t at = 0;
-    for (int32_t row = 0; row < plan_.shape.rows; ++row) {
-      slot[row] = at;
-      if (finished[row])
-        continue;
-      plan_.merges.push({row, at, at + pieces_[row]});
-      at += pieces_[row];
     }
     for (int64_t i = 0; i < plan_.units.size(); ++i) {
       const Unit& unit = plan_.units[order_.size() > 0 ? order_[i] : i];
       for (int32_t row = unit.row_begin; unit.part >= 0 && row < unit.row_end; ++row)
         plan_.parts[slot[row]++] = unit.part + row - unit.row_begin;
     }
+    count_waits();
+  }
+
+  // A merge for each row that no unit finishes, and in each unit the number of its first row's. The rows of
+  // a unit that has partial rows all have merges.
+  bool number_merges(Array<int32_t>& slot) {
+    Array<uint8_t> finished;
+    Array<int32_t> number;
+    if (!finished.resize_zeroed(plan_.shape.rows) || !number.resize(plan_.shape.rows))
+      return false;
+    for (const Unit& unit : plan_.units)
+      if (unit.part < 0)
+        memset(finished.data() + unit.row_begin, 1, static_cast<size_t>(unit.row_end - unit.row_begin));
+    int32_t at = 0;
+    for (int32_t row = 0; row < plan_.shape.rows; ++row) {
+      slot[row] = at;
+      number[row] = static_cast<int32_t>(plan_.merges.size());
+      if (finished[row])
+        continue;
+      plan_.merges.push({row, at, at + pieces_[row]});
+      at += pieces_[row];
+    }
+    for (Unit& unit : plan_.units)
+      unit.merge = number[unit.row_begin];
+    return true;
+  }
+
+  void count_waits() {
+    if (!plan_.waits.resize_zeroed((plan_.merges.size() + kMergeRows - 1) / kMergeRows))
+      return;
+    for (const Item& item : plan_.items) {
+      const Unit& unit = plan_.units[item.unit];
+      const int64_t last = unit.merge + (unit.row_end - unit.row_begin) - 1;
+      for (int64_t group = unit.merge / kMergeRows; unit.part >= 0 && group <= last / kMergeRows; ++group)
+        ++plan_.waits[group];
+    }
+    for (int32_t group = 0; group < plan_.waits.size(); ++group)
+      if (plan_.waits[group] == 0)
+        plan_.ready.push(group);
   }
 
   // ---- order
@@ -349,10 +386,14 @@ private:
   rk_plan& plan_;
   Cost cost_;
   int64_t first_leaf_;
+  int64_t most_per_unit_; // query rows
   bool fixed_;
   int64_t num_shared_ = 0;
-  bool split_ = false;       // some unit was cut by keys
-  int64_t rows_covered_ = 0; // rows of all units before they were split
+  bool split_ = false; // some unit was cut by keys
+  bool only_by_head_ = false;
+  bool no_memory_ = false;    // for an array that lives in one function
+  int64_t keys_in_place_ = 0; // of all units before they were split; beyond all bounds if one is packed
+  int64_t rows_covered_ = 0;  // rows of all units before they were split
   double total_ = 0, dearest_ = 0;
   int64_t most_rows_[2] = {0, 0};
   int32_t asked_rows_ = -1;

@@ -20,13 +20,12 @@ bool shape_is_sane(const rk_plan_args& args) {
          args.window_left >= -1 && args.fixed_split_size >= 0;
 }
 
+// No early exit, so that it runs on vectors.
 bool is_indptr(const int32_t* indptr, int64_t batch) {
-  if (indptr[0] < 0)
-    return false;
+  int32_t decreases = indptr[0] < 0;
   for (int64_t i = 0; i < batch; ++i)
-    if (indptr[i + 1] < indptr[i])
-      return false;
-  return true;
+    decreases |= indptr[i + 1] < indptr[i];
+  return decreases == 0;
 }
 
 rk_status check_level(const rk_level& level, int64_t num_rows) {
@@ -40,11 +39,26 @@ rk_status check_level(const rk_level& level, int64_t num_rows) {
   if (level.qo_indptr[0] != 0 || level.qo_indptr[level.batch] != num_rows)
     return RK_BAD_ARGUMENT;
   const int64_t per_entry = level.page_size > 0 ? level.page_size : 1;
+  bool bad = false;
   for (int64_t i = 0; i < level.batch; ++i) {
     const int64_t held = (int64_t{level.kv_indptr[i + 1]} - level.kv_indptr[i]) * per_entry;
-    if (level.kv_len[i] < 0 || level.kv_len[i] > held)
-      return RK_BAD_ARGUMENT;
+    bad |= level.kv_len[i] < 0 || level.kv_len[i] > held;
   }
+  return bad ? RK_BAD_ARGUMENT : RK_OK;
+}
+
+// Finds the node of the level above, [parent, end), that holds the rows of this one, which then follows its
+// keys.
+rk_status place_below(Node& node, const Array<Node>& nodes, int64_t& parent, int64_t end) {
+  while (parent < end && nodes[parent].row_end <= node.row_begin)
+    ++parent;
+  if (parent == end || node.row_begin < nodes[parent].row_begin || node.row_end > nodes[parent].row_end)
+    return RK_BAD_LEVELS;
+  const int64_t offset = int64_t{nodes[parent].offset} + nodes[parent].kv_len;
+  if (offset + node.kv_len > kMaxKeys)
+    return RK_TOO_LONG;
+  node.parent = static_cast<int32_t>(parent);
+  node.offset = static_cast<int32_t>(offset);
   return RK_OK;
 }
 
@@ -53,24 +67,17 @@ rk_status check_level(const rk_level& level, int64_t num_rows) {
 rk_status add_level(const rk_level& level, int32_t number, int64_t first, int64_t end, rk_plan& plan) {
   int64_t parent = first;
   for (int64_t i = 0; i < level.batch; ++i) {
-    Node node = {
+    Node* node = plan.nodes.add();
+    if (node == nullptr)
+      return RK_NO_MEMORY;
+    *node = {
         level.kv_indptr[i],    0, level.kv_len[i], 0, number, static_cast<int32_t>(i), -1, level.qo_indptr[i],
         level.qo_indptr[i + 1]};
-    if (number > 0 && node.row_begin < node.row_end) {
-      while (parent < end && plan.nodes[parent].row_end <= node.row_begin)
-        ++parent;
-      if (parent == end || node.row_begin < plan.nodes[parent].row_begin ||
-          node.row_end > plan.nodes[parent].row_end)
-        return RK_BAD_LEVELS;
-      const int64_t offset = int64_t{plan.nodes[parent].offset} + plan.nodes[parent].kv_len;
-      if (offset + node.kv_len > kMaxKeys)
-        return RK_TOO_LONG;
-      node.parent = static_cast<int32_t>(parent);
-      node.offset = static_cast<int32_t>(offset);
-    }
-    if (node.kv_len > kMaxKeys)
+    if (node->kv_len > kMaxKeys)
       return RK_TOO_LONG;
-    plan.nodes.push(node);
+    if (number > 0 && node->row_begin < node->row_end)
+      if (const rk_status bad = place_below(*node, plan.nodes, parent, end))
+        return bad;
   }
   return RK_OK;
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define RK_ABI_VERSION 2
+#define RK_ABI_VERSION 3
 #define RK_API __attribute__((visibility("default")))
 
 // Storage types. Arithmetic is fp32 whatever the storage.
@@ -30,7 +30,7 @@ enum rk_status {
 
 RK_API int64_t rk_abi_version(void);
 RK_API const char* rk_source_hash(void);     // hash of the sources and flags this library was built from
-RK_API void rk_struct_sizes(int64_t* sizes); // [7]: every struct below, in order
+RK_API void rk_struct_sizes(int64_t* sizes); // [8]: every struct below, in order
 RK_API int64_t rk_isa_count(void);           // instruction sets in this library that this CPU can run
 RK_API const char* rk_isa_name(int64_t isa); // "plain", "avx2", "avx512"; the last one is the best
 
@@ -42,12 +42,25 @@ RK_API const char* rk_isa_name(int64_t isa); // "plain", "avx2", "avx512"; the l
 RK_API int32_t rk_check_indptr(const int32_t* indptr, int64_t entries, int64_t first, int64_t limit,
                                int64_t* facts);
 
-// Faults 1, 2 as above, 4 last_page_len, 5 too few indices, 6 negative page, 7 kv_len beyond int32. indices
-// may be null (not to be read). Writes kv_len[batch]. facts[5]: where, value, largest page, longest kv_len,
-// most pages.
-RK_API int32_t rk_check_page_table(const int32_t* indptr, int64_t batch, const int32_t* indices,
-                                   int64_t num_indices, const int32_t* last_page_len, int64_t page_size,
-                                   int32_t* kv_len, int64_t* facts);
+// The plan arrays of one level, as a caller gave them. qo_indptr may be null where there is one level.
+typedef struct rk_level_arrays {
+  const int32_t* qo_indptr;     // [batch + 1]
+  const int32_t* kv_indptr;     // [batch + 1], pages; rows of dense K and V when page_size is 0
+  const int32_t* last_page_len; // [batch]; null when page_size is 0
+  const int32_t* indices;       // page ids; null: not to be read
+  int64_t num_indices;
+  int64_t batch;
+  int64_t page_size; // 0: dense
+} rk_level_arrays;
+
+// Copies the arrays and checks the copies: for each level, one after another, qo_indptr if given, kv_indptr,
+// last_page_len if paged, and kv_len[batch], which is computed. Faults: 1, 2 of a kv_indptr, 4 last_page_len,
+// 5 too few indices, 6 negative page, 7 kv_len beyond int32; 9, 10 (8 + 1, 2) of a qo_indptr; 16 the next
+// level has `value` rows; 17 not a boundary of the next level; 18 the levels together hold more keys than
+// int32. facts[3 + 4 * num_levels]: where, value, level; then for each level rows, rows of the longest
+// request, largest page (-1: none), keys of the longest request.
+RK_API int32_t rk_check_levels(const rk_level_arrays* levels, int64_t num_levels, int32_t* copies,
+                               int64_t* facts);
 
 // ---- plans
 // ----------------------------------------------------------------------------------------------------------

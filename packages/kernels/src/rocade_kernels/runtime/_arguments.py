@@ -46,8 +46,14 @@ class Layout:
             raise TypeError(f"{kind.__name__} has the fields {own}; its caller fills {list(names)}")
         self._kind = kind
         self._pack = hip_abi.packer(kind)
-        if self._pack.size != ctypes.sizeof(kind):
+        last = getattr(kind, own[-1])
+        if self._pack.size != last.offset + last.size:
             raise TypeError(f"{kind.__name__} has holes between its fields")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the struct, with what fills up its end."""
+        return ctypes.sizeof(self._kind)
 
     def make(self) -> Arguments:
         """A new block, all zero."""

@@ -10,11 +10,10 @@ from rocade_kernels.runtime._interface import Function, Image, Runtime
 
 
 class Loaded:
-    """Instance to function; what is not there yet is fetched by `code` and loaded by the runtime."""
+    """Instance to function, for one runtime."""
 
-    def __init__(self, runtime: Runtime, code: Callable[[Instance], Image]) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._code = code
         self._functions: dict[Instance, Function] = {}
         self._lock = threading.Lock()
 
@@ -22,16 +21,15 @@ class Loaded:
         """The function if it is loaded; what happens under graph capture may only ask this."""
         return self._functions.get(instance)
 
-    def load(self, instance: Instance) -> Function:
-        """The function, loaded now if it was not.
+    def load(self, instance: Instance, code: Callable[[], Image]) -> Function:
+        """The function; if it is not there, what `code()` returns is loaded now.
 
         Raises:
-            BuildError: there is no code for it, and none could be built.
             DeviceError: the driver refused the code.
         """
         with self._lock:
             found = self._functions.get(instance)
             if found is None:
-                found = self.runtime.load(self._code(instance))
+                found = self.runtime.load(code())
                 self._functions[instance] = found
             return found

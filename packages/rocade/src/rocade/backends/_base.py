@@ -23,6 +23,9 @@ class Backend(Protocol):
     def absent(self, place: Place) -> list[Reason]:
         """Why this process cannot run it at a place (library not built, no driver); empty means it can."""
 
+    def versions(self, place: Place) -> dict[str, str]:
+        """Names and versions of what its results depend on besides rocade and torch, for records of a run."""
+
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op. Host arithmetic only."""
 

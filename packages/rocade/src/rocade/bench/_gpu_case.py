@@ -133,7 +133,10 @@ def bench(report: Report, clock: Clock, case: Case, calls: Mapping[str, Call]) -
 def _judge(report: Report, case: Case, timings: Timings, rivals: Sequence[str]) -> None:
     floors = case.floors
     if floors.copy is not None:
-        report.floor(case.name, "graph, speed against copy", timings.graph.ratio(COPY, OURS), floors.copy)
+        # Graphs run a large copy in another way: 1 GB took 1.5 times as long as by a plain call, on an H200.
+        fastest = min(timings.graph.median(COPY), timings.eager.median(COPY))
+        share = fastest / timings.graph.median(OURS)
+        report.floor(case.name, "graph, speed against the faster copy", share, floors.copy)
     for way, samples, floor in (
         ("graph", timings.graph, floors.peer),
         ("eager", timings.eager, floors.eager),

@@ -104,8 +104,13 @@ def copies(moved: int, sets: int, device: torch.device) -> Call:
     """Device copies that read and write `moved` bytes together, over rotating buffers."""
     half = moved // 2
     source = torch.randint(0, 256, (sets, half), dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return lambda turn: target[turn % sets].copy_(source[turn % sets])
+    pairs = list(zip(torch.empty_like(source), source, strict=True))
+
+    def call(turn: int) -> None:
+        target, given = pairs[turn % sets]
+        target.copy_(given)
+
+    return call
 
 
 def _random_state(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> State:

@@ -90,8 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         parser.error("this torch sees no CUDA or ROCm device")
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # dispatch says which backend serves
-    device = torch.device(args.device)
-    device = torch.device(device.type, torch.cuda.current_device() if device.index is None else device.index)
+    device = torch.device(
+        args.device if ":" in args.device else f"{args.device}:{torch.cuda.current_device()}"
+    )
     torch.cuda.set_device(device)
     peer = Peer(None, "FlashInfer left out") if args.no_peer else _gpu_peer.load()
     clock = DeviceClock(device)

@@ -39,10 +39,13 @@ class Report:
     outcome: Outcome
     detail: str = ""
     worst: float = 0.0
+    launches: int = 0  # of kernels in the emulator
+    where: str = ""  # options of `rocade verify` that lead there again
 
     def __str__(self) -> str:
         """The failure with everything needed to see it again."""
-        command = f"rocade verify --op {self.case.op} --backend {self.backend} --case {self.case.index}"
+        which = f"--op {self.case.op} --backend {self.backend} --case {self.case.index}"
+        command = f"rocade verify{self.where} {which}"
         return f"{self.detail}\n    {self.case!r}\n    again: {command}"
 
 

@@ -71,25 +71,31 @@ def _compare_state(
     return [Comparison("v", result[0], ref.v, v_tol), Comparison("s", result[1], ref.s, s_tol)]
 
 
+def _host(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Tensors as the oracle takes them."""
+    return tuple(tensor.cpu() for tensor in tensors)
+
+
 def _merge_state(case: StateCase, given: States, backend: str) -> list[Comparison]:
     parts = (given.v[:, 0], given.s[:, 0], given.v[:, 1], given.s[:, 1])
     result = cascade.merge_state(*parts, backend=backend)
-    return _compare_state(result, oracle_states.merge_state(*parts), case.dtype)
+    return _compare_state(result, oracle_states.merge_state(*_host(*parts)), case.dtype)
 
 
 def _merge_state_in_place(case: StateCase, given: States, backend: str) -> list[Comparison]:
     v, s, other_v, other_s = given.v[:, 0], given.s[:, 0], given.v[:, 1], given.s[:, 1]
-    ref = oracle_states.merge_state(v, s, other_v, other_s)
+    ref = oracle_states.merge_state(*_host(v, s, other_v, other_s))
     mask = None
     if case.mask != "none":
         keep = torch.arange(case.rows) % 2 == 0
-        ref.v[~keep], ref.s[~keep] = v[~keep].double(), s[~keep].double()
+        before_v, before_s = _host(v, s)
+        ref.v[~keep], ref.s[~keep] = before_v[~keep].double(), before_s[~keep].double()
         ref.v_mass[~keep] = 0.0
-        mask = keep.to(torch.bool if case.mask == "bool" else torch.uint8)
+        mask = keep.to(v.device, torch.bool if case.mask == "bool" else torch.uint8)
     cascade.merge_state_in_place(v, s, other_v, other_s, mask, backend=backend)
     v_tol, s_tol = tolerances.merge(ref, case.dtype)
     if mask is not None:  # a row that is kept is kept to the bit, NaN included
-        kept = mask == 0
+        kept = mask.cpu() == 0
         v_tol[kept], s_tol[kept] = 0.0, 0.0
         v, ref = v.nan_to_num(7.0), ref._replace(v=ref.v.nan_to_num(7.0))
     return [Comparison("v", v, ref.v, v_tol), Comparison("s", s, ref.s, s_tol)]
@@ -97,7 +103,7 @@ def _merge_state_in_place(case: StateCase, given: States, backend: str) -> list[
 
 def _merge_states(case: StateCase, given: States, backend: str) -> list[Comparison]:
     result = cascade.merge_states(given.v, given.s, backend=backend)
-    return _compare_state(result, oracle_states.merge_states(given.v, given.s), case.dtype)
+    return _compare_state(result, oracle_states.merge_states(*_host(given.v, given.s)), case.dtype)
 
 
 def _packed(given: States) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
@@ -112,22 +118,23 @@ def _packed(given: States) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
 
 def _variable_length_merge_states(case: StateCase, given: States, backend: str) -> list[Comparison]:
     v, s, indptr = _packed(given)
-    array = torch.tensor(indptr, dtype=torch.int32)
+    array = torch.tensor(indptr, dtype=torch.int32, device=v.device)
     result = cascade.variable_length_merge_states(v, s, array, backend=backend)
-    return _compare_state(result, oracle_states.variable_length_merge_states(v, s, indptr), case.dtype)
+    ref = oracle_states.variable_length_merge_states(v.cpu(), s.cpu(), indptr)
+    return _compare_state(result, ref, case.dtype)
 
 
 def _attention_sum(case: StateCase, given: States, backend: str) -> list[Comparison]:
-    out, mass = oracle_states.attention_sum(given.v)
+    out, mass = oracle_states.attention_sum(given.v.cpu())
     allowed = tolerances.plain_sum(out, mass, case.dtype, case.sets)
     return [Comparison("v", cascade.attention_sum(given.v, backend=backend), out, allowed)]
 
 
 def _variable_length_attention_sum(case: StateCase, given: States, backend: str) -> list[Comparison]:
     v, _, indptr = _packed(given)
-    out, mass = oracle_states.variable_length_attention_sum(v, indptr)
+    out, mass = oracle_states.variable_length_attention_sum(v.cpu(), indptr)
     allowed = tolerances.plain_sum(out, mass, case.dtype, case.sets)
-    array = torch.tensor(indptr, dtype=torch.int32)
+    array = torch.tensor(indptr, dtype=torch.int32, device=v.device)
     result = cascade.variable_length_attention_sum(v, array, backend=backend)
     return [Comparison("v", result, out, allowed)]
 
@@ -168,7 +175,7 @@ def _as_attention(case: AppendCase) -> AttentionCase:
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor as numbers, so that NaN compares equal to itself."""
-    return memory.raw_bytes(x).to(torch.float64)
+    return memory.raw_bytes(x).cpu().to(torch.float64)
 
 
 def _exact(name: str, actual: torch.Tensor, expected: torch.Tensor) -> Comparison:
@@ -191,7 +198,7 @@ def run_append(case: AppendCase, backend: str, device: torch.device) -> list[Com
     ]
     placed = (given.pool.k.nhd, given.pool.v.nhd)
     expected = [
-        oracle_states.append(row, batch_indices, positions, cache, table.indices, table.kv_indptr)
+        oracle_states.append(row.cpu(), batch_indices, positions, cache.cpu(), table.indices, table.kv_indptr)
         for row, cache in zip(rows, placed, strict=True)
     ]
     rocade.append_paged_kv_cache(

@@ -22,16 +22,19 @@ ROCADE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+/// The lanes of the wave have reached this place; they always do so together.
+ROCADE_DEVICE void wave_barrier() { __builtin_amdgcn_wave_barrier(); }
+
+/// `x`, which the wave has from memory by now: it waits here if it must.
+ROCADE_DEVICE float arrived(float x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
+
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }
 
-/// The same address, about which the compiler knows nothing any more: it does not keep a loop's addresses in
-/// registers that it could compute.
-template <class T> ROCADE_DEVICE T* opaque(T* x) {
-  asm("" : "+v"(x));
-  return x;
-}
 /// `x`, about which the compiler knows nothing any more. Neighbouring accesses at such offsets stay apart:
 /// the compiler would join them into wide ones that are not aligned.
 ROCADE_DEVICE u32 opaque(u32 x) {
@@ -44,16 +47,14 @@ ROCADE_DEVICE u32 uniform(u32 x) {
   return static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
 }
 
-/// The least and the greatest value of the lanes that must stay together to shuffle: here only lanes that
-/// read from each other, and these have the same value anyway.
-ROCADE_DEVICE u32 least_together(u32 x) { return x; }
-ROCADE_DEVICE u32 greatest_together(u32 x) { return x; }
-
 /// 2^x and 1/x within 1 ulp; subnormal results may be 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 /// log2 of a normal number: within 1 ulp here, within 2^-22 on NVIDIA. See log2_exact where that matters.
 ROCADE_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+
+/// Whether one lane loads a value that its neighbours need, too, and hands it on by a shuffle.
+inline constexpr bool kHandOn = true;
 
 /// Loads and stores of memory that is touched once: they leave caches to others.
 template <class T> ROCADE_DEVICE T load_streaming(const T* address) {

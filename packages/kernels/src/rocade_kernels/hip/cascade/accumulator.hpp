@@ -19,7 +19,7 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
   i64 v_step;
   const float* s;
   i64 s_step;
-  u32 leader;
+  const Place& place;
 
   struct Batch {
     Vector<In, kPacked> packs[kBatch];
@@ -28,7 +28,7 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
 
   template <class Args>
   ROCADE_DEVICE Accumulator(const Args& args, const Place& place, const Slot& slot, List list)
-      : v_step(slot.slices * args.v_state), leader(place.leader) {
+      : v_step(slot.slices * args.v_state), place(place) {
     const u64 first = list.first + slot.slice;
     v = place.at(static_cast<const In*>(args.v), args.v_row, args.v_head) + first * args.v_state +
         place.pack * kPacked;
@@ -44,7 +44,7 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k)
         batch.lse[k] = kNegativeInfinity;
-      if (leader == lane_id()) {
+      if (place.loads_shared()) {
 #pragma unroll
         for (u32 k = 0; k < kBatch; ++k)
           if (kFull || k < count)
@@ -67,7 +67,7 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
       float lse[kBatch], next = top;
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k) {
-        lse[k] = shuffle(batch.lse[k], leader);
+        lse[k] = place.handed_on(batch.lse[k]);
         next = __builtin_fmaxf(next, lse[k]);
       }
       rescale(next);

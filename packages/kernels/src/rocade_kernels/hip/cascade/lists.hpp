@@ -31,48 +31,41 @@ template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& 
   if (args.indptr == nullptr)
     return {0, exists ? args.fixed : 0};
   u32 first = 0, last = 0;
-  if (exists && place.leads()) {
+  if (exists && place.loads_shared()) {
     const i32* indptr = static_cast<const i32*>(args.indptr) + place.row();
     const i64 begin = indptr[0], end = indptr[1];
     first = static_cast<u32>(begin < 0 ? 0 : begin);
     last = static_cast<u32>(end < 0 ? 0 : end < args.states ? end : args.states);
   }
-  first = shuffle(first, place.leader);
-  last = shuffle(last, place.leader);
+  first = place.handed_on(first);
+  last = place.handed_on(last);
   return {first, first < last ? last - first : 0};
 }
 
-/// How many states a thread reads, and in how many batches. Lanes exchange what they load, so lanes that have
-/// to stay together go through as many batches as the one with the most states.
+/// How many states a thread reads, and in how many batches. Lanes that hand values on to each other have the
+/// same row, and so the same numbers.
 template <u32 kBatch> struct Walk {
-  u32 count;
-  u32 full; // batches that every lane has in full; they come first
-  u32 batches;
+  u32 count, full; // full batches; they come first
 
-  /// `same`: all lanes of the block have lists of this length.
+  /// `same`: all threads of the slice have lists of this length.
   ROCADE_DEVICE Walk(u32 length, bool same, const Slot& slot) {
     const u32 shift = static_cast<u32>(__builtin_ctz(slot.slices));
     count = slot.slice < length ? (length - slot.slice + slot.slices - 1) >> shift : 0;
-    full = same ? uniform(count / kBatch) : least_together(count) / kBatch;
-    batches =
-        same ? uniform((count + kBatch - 1) / kBatch) : (greatest_together(count) + kBatch - 1) / kBatch;
+    count = same ? uniform(count) : count;
+    full = count / kBatch;
   }
 
-  /// Calls `load` and `take` of an accumulator for every batch. While a full batch is taken, the loads of the
-  /// next are in flight.
+  /// Calls `load` and `take` of an accumulator for every batch.
   template <class Accumulator> ROCADE_DEVICE void run(Accumulator& to) const {
-    typename Accumulator::Batch even;
-    u32 batch = 0;
+    typename Accumulator::Batch batch;
 #pragma unroll 1
-    for (; batch < full; ++batch) {
-      to.template load<true>(even, kBatch);
-      to.take(even);
+    for (u32 done = 0; done < full; ++done) {
+      to.template load<true>(batch, kBatch);
+      to.take(batch);
     }
-#pragma unroll 1
-    for (; batch < batches; ++batch) {
-      const u32 done = batch * kBatch;
-      to.template load<false>(even, count > done ? count - done : 0);
-      to.take(even);
+    if (count % kBatch != 0) {
+      to.template load<false>(batch, count % kBatch);
+      to.take(batch);
     }
   }
 };

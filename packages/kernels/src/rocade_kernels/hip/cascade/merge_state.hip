@@ -1,5 +1,8 @@
 // Merges two attention states row by row, in place if asked; rows that a mask leaves out are not touched.
 //
+// In place, the lse of a head is read by all its threads and written by one, after the others have read it. A
+// head does not cross blocks, but it may cross waves: then they meet at a barrier.
+//
 // Each thread merges one pack of 16 bytes in each of `deep_rows` rows. All its loads are in flight before the
 // first is used.
 #include "args.hpp"
@@ -12,22 +15,23 @@ constexpr int kPacked = kPack<Element>;
 using Packed = Vector<Element, kPacked>;
 using Floats = Vector<float, kPacked>;
 
-// Weights of two states in their merged one, and its lse. An lse of -inf leaves its state out; two of them
-// merge to zeros and -inf. The greater weight is 1 before it is divided by their sum, so a sum below 1 is 0.
+// Weights of two states in their merged one. An lse of -inf leaves its state out; two of them merge to zeros
+// and -inf. The greater weight is 1 before it is divided by their sum, so a sum below 1 is 0.
 struct Weights {
-  float a, b, lse;
+  float a, b, top, sum;
 
   ROCADE_DEVICE Weights(float s_a, float s_b) {
-    const float top = __builtin_fmaxf(s_a, s_b);
+    top = __builtin_fmaxf(s_a, s_b);
     const float base = top == kNegativeInfinity ? 0.0f : top;
     a = exp2(s_a - base);
     b = exp2(s_b - base);
-    const float sum = __builtin_fmaxf(a + b, 1.0f);
+    sum = __builtin_fmaxf(a + b, 1.0f);
     const float inverse = reciprocal(sum);
     a *= inverse;
     b *= inverse;
-    lse = top + log2_sum(sum);
   }
+
+  ROCADE_DEVICE float lse() const { return top + log2_sum(sum); }
 };
 
 // Where one thread's packs of its first row are, and the lse of its head.
@@ -62,7 +66,7 @@ template <bool kAligned> struct Row {
     b = load<Element, kPacked, kAligned>(from.v_b + r * args.v_b_row);
   }
   ROCADE_DEVICE Weights weights(const Place& place) const {
-    return {shuffle(s_a, place.leader), shuffle(s_b, place.leader)};
+    return {place.handed_on(s_a), place.handed_on(s_b)};
   }
   ROCADE_DEVICE void store_merged(const MergeStateArgs& args, const Place& place, const Pointers& to, i64 r,
                                   const Weights& w) const {
@@ -70,15 +74,35 @@ template <bool kAligned> struct Row {
                           widen<Element, kPacked>(kept_if(w.b != 0.0f, b)) * w.b;
     store<Element, kPacked, kAligned>(to.v_out + r * args.v_out_row, narrow<Element, kPacked>(merged));
     if (place.pack == 0)
-      to.s_out[r * args.s_out_row] = w.lse;
+      to.s_out[r * args.s_out_row] = w.lse();
+  }
+};
+
+// Comes between what threads load and what they store.
+struct Turn {
+  bool in_place, crosses;
+
+  ROCADE_DEVICE explicit Turn(const MergeStateArgs& args)
+      : in_place(args.s_out == args.s_a || args.s_out == args.s_b), crosses(kWave % args.packs != 0) {}
+
+  template <bool kAligned> ROCADE_DEVICE void between(Row<kAligned>& row) const {
+    if (!in_place)
+      return;
+    row.s_a = arrived(row.s_a);
+    row.s_b = arrived(row.s_b);
+    if (crosses)
+      barrier();
+    else
+      wave_barrier();
   }
 };
 
 // kRows rows that all exist and are all merged.
 template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, const Place& place) {
   const Pointers at(args, place);
+  const Turn turn(args);
   Row<true> rows[kRows];
-  if (place.leads()) {
+  if (place.loads_shared()) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       rows[r].load_lse(args, at, i64{args.side_rows} * r);
@@ -86,6 +110,9 @@ template <int kRows> ROCADE_DEVICE void merge_all(const MergeStateArgs& args, co
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     rows[r].load_values(args, at, i64{args.side_rows} * r);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    turn.between(rows[r]);
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     rows[r].store_merged(args, place, at, i64{args.side_rows} * r, rows[r].weights(place));
@@ -97,22 +124,24 @@ ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place, i64
   if (args.mask == nullptr)
     return exists;
   u32 chosen = 0;
-  if (exists && place.leads())
+  if (exists && place.loads_shared())
     chosen = static_cast<const u8*>(args.mask)[row];
-  return shuffle(chosen, place.leader) != 0;
+  return place.handed_on(chosen) != 0;
 }
 
 template <bool kAligned> ROCADE_DEVICE void merge_some(const MergeStateArgs& args, const Place& place) {
   const Pointers at(args, place);
+  const Turn turn(args);
 #pragma unroll 1
   for (u32 deep = 0; deep < args.deep_rows; ++deep) {
     const i64 r = i64{args.side_rows} * deep;
     const bool chosen = is_chosen(args, place, place.row() + r);
     Row<kAligned> row;
-    if (chosen && place.leads())
+    if (chosen && place.loads_shared())
       row.load_lse(args, at, r);
     if (chosen)
       row.load_values(args, at, r);
+    turn.between(row);
     const Weights weights = row.weights(place);
     if (chosen)
       row.store_merged(args, place, at, r, weights);
@@ -126,14 +155,13 @@ ROCADE_KERNEL(rocade::kThreads) rocade_merge_state(ROCADE_ARGUMENT rocade::Merge
   const Place place = place_of(args, thread_id());
   if (!place.inside)
     return;
-  const bool all = args.aligned && args.mask == nullptr && is_whole(args);
-  if (all && args.deep_rows == 4)
-    merge_all<4>(args, place);
-  else if (all && args.deep_rows == 2)
-    merge_all<2>(args, place);
-  else if (all && args.deep_rows == 1)
-    merge_all<1>(args, place);
-  else if (args.aligned)
+  if (args.aligned && args.mask == nullptr && is_whole(args)) [[likely]] {
+    if (args.deep_rows == 2)
+      return merge_all<2>(args, place);
+    if (args.deep_rows == 1)
+      return merge_all<1>(args, place);
+  }
+  if (args.aligned)
     merge_some<true>(args, place);
   else
     merge_some<false>(args, place);

@@ -19,7 +19,9 @@ struct Place {
   u32 leader;  // lane that loads what the lanes of this head and row share: their first one in this wave
   bool inside; // threads that are not have nothing to do
 
-  ROCADE_DEVICE bool leads() const { return leader == lane_id(); }
+  /// Whether this lane loads what its head and row share; `handed_on` is what its leader has loaded.
+  ROCADE_DEVICE bool loads_shared() const { return !kHandOn || leader == lane_id(); }
+  template <class T> ROCADE_DEVICE T handed_on(T x) const { return kHandOn ? shuffle(x, leader) : x; }
 
   /// The first of the thread's deep_rows rows, each side_rows below the one before. It may not exist.
   ROCADE_DEVICE i64 row() const { return block_row + side_row; }

@@ -1,7 +1,8 @@
 // Writes the keys (blocks with y = 0) or values (y = 1) of new tokens into a paged cache. It only copies
 // bytes.
 //
-// First one thread for each token of the block looks up where the token goes, then all threads copy.
+// All threads start to load tokens, then one thread for each token of the block looks up where that goes, and
+// then all threads store: neither waits for the other.
 #include "arch/types.hpp"
 #include "args.hpp"
 #include "division.hpp"
@@ -68,33 +69,55 @@ ROCADE_DEVICE i64 place_of_token(const AppendPagedKvCacheArgs& args, const Side&
   return i64{page} * side.cache_page + slot * side.cache_slot;
 }
 
-// Copies the tokens of a block in units of type Unit.
-template <class Unit>
-ROCADE_DEVICE void copy_tokens(const Side& side, const i64* places, i64 first, u32 tokens) {
-  const u32 count = tokens * side.columns;
-  for (u32 begin = thread_id(); begin < count; begin += kBatch * kThreads) {
-    const u8* from[kBatch];
-    i64 to[kBatch];
-    Unit units[kBatch];
+// A thread's share of a block's tokens: kBatch units of type Unit, one kThreads units behind the other.
+template <class Unit> struct Batch {
+  Unit units[kBatch];
+  u32 token[kBatch];  // of the block; a number that no token has where there is no unit
+  i64 offset[kBatch]; // in a token of the cache
+
+  ROCADE_DEVICE void load(const Side& side, i64 first, u32 begin, u32 count) {
 #pragma unroll
     for (u32 k = 0; k < kBatch; ++k) {
-      const u32 wanted = begin + k * kThreads, index = wanted < count ? wanted : begin;
-      const u32 token = divide(index, side.columns_magic);
-      const u32 column = index - token * side.columns;
+      const u32 index = begin + k * kThreads;
+      token[k] = kThreads;
+      if (index >= count)
+        continue;
+      token[k] = divide(index, side.columns_magic);
+      const u32 column = index - token[k] * side.columns;
       const u32 head = divide(column, side.units_magic);
-      const i64 byte = i64{column - head * side.units} * static_cast<i64>(sizeof(Unit));
-      const i64 place = places[token];
-      from[k] = side.tokens + (first + token) * side.row + head * side.head + byte;
-      to[k] = place == kNowhere || wanted >= count ? kNowhere : place + head * side.cache_head + byte;
+      const u64 byte = u64{column - head * side.units} * sizeof(Unit);
+      const u64 from = token[k] * static_cast<u64>(side.row) + head * static_cast<u64>(side.head) + byte;
+      offset[k] = static_cast<i64>(head * static_cast<u64>(side.cache_head) + byte);
+      units[k] = load_streaming(reinterpret_cast<const Unit*>(side.tokens + first * side.row + from));
     }
+  }
+
+  ROCADE_DEVICE void store(const Side& side, const i64* places) const {
 #pragma unroll
-    for (u32 k = 0; k < kBatch; ++k)
-      if (to[k] != kNowhere)
-        units[k] = load_streaming(reinterpret_cast<const Unit*>(from[k]));
-#pragma unroll
-    for (u32 k = 0; k < kBatch; ++k)
-      if (to[k] != kNowhere)
-        *reinterpret_cast<Unit*>(side.cache + to[k]) = units[k];
+    for (u32 k = 0; k < kBatch; ++k) {
+      const i64 place = token[k] < kThreads ? places[token[k]] : kNowhere;
+      if (place != kNowhere)
+        *reinterpret_cast<Unit*>(side.cache + place + offset[k]) = units[k];
+    }
+  }
+};
+
+// Copies the tokens of a block in units of type Unit.
+template <class Unit>
+ROCADE_DEVICE void copy_tokens(const AppendPagedKvCacheArgs& args, const Side& side, i64* places) {
+  const i64 first = i64{block_x()} * args.rows_a_block, left = args.rows - first;
+  const u32 tokens = left < args.rows_a_block ? static_cast<u32>(left) : args.rows_a_block;
+  const u32 count = tokens * side.columns;
+  Batch<Unit> batch;
+  batch.load(side, first, thread_id(), count);
+  if (thread_id() < tokens)
+    places[thread_id()] = place_of_token(args, side, first + thread_id());
+  barrier();
+  batch.store(side, places);
+#pragma unroll 1
+  for (u32 begin = thread_id() + kBatch * kThreads; begin < count; begin += kBatch * kThreads) {
+    batch.load(side, first, begin, count);
+    batch.store(side, places);
   }
 }
 
@@ -105,22 +128,16 @@ rocade_append_paged_kv_cache(ROCADE_ARGUMENT rocade::AppendPagedKvCacheArgs args
   using namespace rocade;
   ROCADE_SHARED static i64 places[kThreads];
   const Side side = side_of(args);
-  const i64 first = i64{block_x()} * args.rows_a_block;
-  const i64 left = args.rows - first;
-  const u32 tokens = left < args.rows_a_block ? static_cast<u32>(left) : args.rows_a_block;
-  if (thread_id() < tokens)
-    places[thread_id()] = place_of_token(args, side, first + thread_id());
-  barrier();
+  if (args.unit == 16) [[likely]]
+    return copy_tokens<Words4>(args, side, places);
   switch (args.unit) {
-  case 16:
-    return copy_tokens<Words4>(side, places, first, tokens);
   case 8:
-    return copy_tokens<u64>(side, places, first, tokens);
+    return copy_tokens<u64>(args, side, places);
   case 4:
-    return copy_tokens<u32>(side, places, first, tokens);
+    return copy_tokens<u32>(args, side, places);
   case 2:
-    return copy_tokens<u16>(side, places, first, tokens);
+    return copy_tokens<u16>(args, side, places);
   default:
-    return copy_tokens<u8>(side, places, first, tokens);
+    return copy_tokens<u8>(args, side, places);
   }
 }

@@ -38,6 +38,10 @@ class CpuBackend:
         _join_torch_threads()
         return []
 
+    def versions(self, place: Place) -> dict[str, str]:
+        """Nothing."""
+        return {}
+
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op."""
         return CpuPlan(request, problem)

@@ -97,16 +97,8 @@ _ALIGN = 4  # bytes; the workspace holds fp32
 
 
 def _level_arrays(level: Level) -> LevelArrays:
-    pages = level.pages
-    kv_indptr = level.kv_indptr if pages is None else pages.indptr
-    assert kv_indptr is not None  # Level sets one of the two
-    return LevelArrays(
-        level.qo_indptr.data_ptr(),
-        kv_indptr.data_ptr(),
-        level.kv_len.data_ptr(),
-        level.num_requests,
-        0 if pages is None else pages.page_size,
-    )
+    page_size = 0 if level.pages is None else level.pages.page_size
+    return LevelArrays(*level.addresses(), level.num_requests, page_size)
 
 
 def _plan_args(request: Request, problem: Problem) -> PlanArgs:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from arch_caps import ArchCapabilityError, Reason, Request
@@ -11,23 +9,6 @@ from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends.hip import _append, _gpu, _states
-from rocade_kernels.build import INSTANCES, BuildError, code
-
-
-@functools.cache
-def _without_code(target: str) -> str:
-    """Why there is no code for a target: neither shipped nor cached, and no compiler. Empty: there is some.
-
-    Fetches one kernel, which takes half a second where it has to be built.
-    """
-    probe = next((instance for instance in INSTANCES if instance.target == target), None)
-    if probe is None:
-        return f"no kernel of this version is for {target}"
-    try:
-        code(probe)
-    except BuildError as error:
-        return str(error)
-    return ""
 
 
 class HipBackend:
@@ -37,8 +18,12 @@ class HipBackend:
 
     def absent(self, place: Place) -> list[Reason]:
         """No driver, no device, or no code and no compiler."""
-        why = _gpu.missing(place) or _without_code(place.target)
+        why = _gpu.missing(place) or _gpu.without_code(place.target)
         return [Reason("absent", why, "rocade_kernels")] if why else []
+
+    def versions(self, place: Place) -> dict[str, str]:
+        """The driver, or the emulator, and where the code is from."""
+        return {**_gpu.driver(place), "gpu code": _gpu.origin(place.target)}
 
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Refuse: the table has no attention row of this backend that is built, so dispatch never asks."""

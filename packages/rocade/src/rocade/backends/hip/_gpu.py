@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from rocade import _device, _emulation
 from rocade._place import Place
 from rocade.backends.hip._emulator import EmulatedRuntime
 from rocade_kernels import build, runtime
+from rocade_kernels._version import __version__
 from rocade_kernels.build import Instance
 from rocade_kernels.runtime import Arguments, Function, Layout, Loaded
 
@@ -88,7 +90,8 @@ class Gpu:
         self.stream = stream
         self.is_current = is_current
         self._is_capturing = is_capturing
-        self._loaded = Loaded(on, build.code)
+        self.facts = facts
+        self._loaded = Loaded(on)
         self._launchers: dict[Key, Launcher] = {}
 
     def kernel(self, kernel: Kernel, dtype: torch.dtype | None = None, variant: str = "") -> Launcher:
@@ -111,9 +114,23 @@ class Gpu:
                     f"{instance.name} is not loaded on this device yet, and a graph is being captured, in "
                     "which only launches may happen: make one call of this kind before the capture"
                 )
-            function = self._loaded.load(instance)
+            function = self._loaded.load(instance, lambda: _fitting(kernel, instance))
         launcher = Launcher(self, function, kernel.layout)
         return self._launchers.setdefault((kernel, dtype, variant), launcher)
+
+
+def _fitting(kernel: Kernel, instance: Instance) -> build.Code:
+    """The code of an instance, once it is sure that it takes the struct that callers fill.
+
+    Raises:
+        BuildError: there is no code, or it is of another version of the package.
+    """
+    code = build.code(instance)
+    takes = code.resources.kernarg_bytes
+    if takes != kernel.layout.size:
+        text = f"{instance.name} takes {takes} bytes of arguments, this version passes {kernel.layout.size}"
+        raise build.BuildError(f"{text}: install rocade and rocade-kernels of one version")
+    return code
 
 
 def vendor(target: str) -> str:
@@ -124,6 +141,44 @@ def vendor(target: str) -> str:
 def missing(place: Place) -> str:
     """Why nothing can run at a place, or nothing."""
     return "" if place.emulated else runtime.missing(vendor(place.target))
+
+
+@functools.cache
+def without_code(target: str) -> str:
+    """Why there is no code for a target: neither shipped nor cached, and no compiler. Empty: there is some.
+
+    Fetches one kernel, which takes half a second where it has to be built.
+    """
+    probe = next((instance for instance in build.INSTANCES if instance.target == target), None)
+    if probe is None:
+        return f"no kernel of this version is for {target}"
+    try:
+        build.code(probe)
+    except build.BuildError as error:
+        return str(error)
+    return ""
+
+
+def origin(target: str) -> str:
+    """Where code for a target comes from: a wheel, or the compiler that builds it here."""
+    store = build.Store()
+    if store.shipped is not None and (store.shipped / "manifest.json").is_file():
+        return f"shipped with rocade-kernels {__version__}"
+    probe = next(instance for instance in build.INSTANCES if instance.target == target)
+    try:
+        return f"built by {build.toolchain_for(probe).identity}"
+    except build.BuildError:
+        return "built earlier, by a compiler that is gone"
+
+
+def driver(place: Place) -> dict[str, str]:
+    """What runs the code at a place, with its version."""
+    if place.emulated:
+        return {"rocade_emulator": str(importlib.import_module("rocade_emulator").__version__)}
+    indices = range(torch.cuda.device_count())
+    devices = [torch.device("cuda", index) for index in indices]
+    index = next(device.index for device in devices if _device.target(device) == place.target)
+    return {"driver": (_gpus.get(index) or _open(index)).facts.driver}
 
 
 def gpu_of(tensor: torch.Tensor) -> Gpu:

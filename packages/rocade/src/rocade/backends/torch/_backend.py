@@ -22,6 +22,10 @@ class TorchBackend:
         """Nothing can be missing."""
         return []
 
+    def versions(self, place: Place) -> dict[str, str]:
+        """Nothing."""
+        return {}
+
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op."""
         return TorchPlan(request, problem)

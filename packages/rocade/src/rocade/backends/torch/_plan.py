@@ -1,6 +1,7 @@
 """A plan of the plain backend: batches of row tiles, each an online softmax over chunks of keys.
 
-fp32 throughout; on a GPU, `torch.set_float32_matmul_precision` says what that means (TF32 or not).
+Products in fp32, sums over keys in fp64; on a GPU, `torch.set_float32_matmul_precision` says what a product
+in fp32 means (TF32 or not).
 Memory: results of all rows in fp32, and one chunk of keys with its logits.
 Letters: T query rows, b tiles, m rows of a tile, n keys, H KV heads, G query heads per KV head, D head dim.
 """

@@ -1,4 +1,4 @@
-"""Merging partial attention states and plain sums, in fp32 to the end.
+"""Merging partial attention states and plain sums: fp32 terms and results, sums of states in fp64.
 
 A state is an output and its log2-sum-exp. One whose log2-sum-exp is -inf saw no key: it counts for nothing,
 whatever its output holds, NaN included. Letters: n rows, S index sets, H heads, D head dim, nnz packed rows.
@@ -66,8 +66,9 @@ def merge_sets(v: torch.Tensor, s: torch.Tensor, v_out: torch.Tensor, s_out: tor
         s_rows = s[rows].float()
         base = _finite(s_rows.amax(1, keepdim=True))
         weight = torch.exp2(s_rows - base)
-        total = weight.sum(1)
-        v_out[rows].copy_(_weighted(v[rows], s_rows, weight).sum(1).div_(_divisor(total)))
+        total = weight.sum(1, dtype=torch.float64)
+        weighted = _weighted(v[rows], s_rows, weight)
+        v_out[rows].copy_(weighted.sum(1, dtype=torch.float64).div_(_divisor(total)))
         s_out[rows].copy_(base.squeeze(1) + total.log2())
 
 
@@ -81,8 +82,8 @@ def merge_ranges(
     base = _finite(_reduce_ranges(s, indptr, "max"))
     owner = _owner(indptr, s.shape[0])
     weight = torch.exp2(s - base[owner])
-    total = _reduce_ranges(weight, indptr, "sum")
-    v_out.copy_(_reduce_ranges(_weighted(v, s, weight), indptr, "sum").div_(_divisor(total)))
+    total = _reduce_ranges(weight.double(), indptr, "sum")
+    v_out.copy_(_reduce_ranges(_weighted(v, s, weight).double(), indptr, "sum").div_(_divisor(total)))
     s_out.copy_(base + total.log2())
 
 

@@ -1,0 +1,89 @@
+"""Geometry of HIP kernels: every pack has one thread, magic numbers divide, slices fill the device."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocade_kernels import hip_launch
+
+H200, MI300X = {"units": 132, "wave": 32}, {"units": 304, "wave": 64}
+SHAPES = [(1, 1, 16), (7, 3, 80), (64, 32, 256), (5, 9, 144), (3, 128, 1024), (2, 1, 2048), (11, 20, 160)]
+
+
+def places(tiles: hip_launch.Tiles, threads: int) -> list[tuple[int, int]]:
+    """(row, column) of every thread that has work, by the arithmetic of hip/cascade/place.hpp."""
+    found = []
+    blocks_x, blocks_y, _ = tiles.grid
+    for x in range(blocks_x):
+        for y in range(blocks_y):
+            for thread in range(threads):
+                side = thread * tiles.width_magic >> 32 if tiles.width_magic else thread
+                column = y * tiles.width + thread - side * tiles.width
+                if side >= tiles.side_rows or column >= tiles.columns:
+                    continue
+                for deep in range(tiles.deep_rows):
+                    row = x * tiles.side_rows * tiles.deep_rows + side + deep * tiles.side_rows
+                    if row < tiles.rows:
+                        found.append((row, column))
+    return found
+
+
+@pytest.mark.parametrize("deep_rows", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pair_merge_visits_every_pack_once(shape: tuple[int, int, int], deep_rows: int) -> None:
+    rows, heads, head_bytes = shape
+    tiles = hip_launch.merge_state(rows, heads, head_bytes, units=132, masked=False, deep_rows=deep_rows)
+    columns = heads * head_bytes // 16
+    everything = [(row, column) for row in range(rows) for column in range(columns)]
+    assert sorted(places(tiles, hip_launch.THREADS)) == everything
+    assert tiles.width % tiles.packs == 0, "a head must not cross blocks: its lse may be merged in place"
+
+
+@pytest.mark.parametrize("slices", [1, 2, 4, 8])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lists_visit_every_pack_once(shape: tuple[int, int, int], slices: int) -> None:
+    rows, heads, head_bytes = shape
+    tiles, _ = hip_launch.lists(rows, heads, head_bytes, 9, **H200, slices=slices)
+    columns = heads * head_bytes // 16
+    everything = [(row, column) for row in range(rows) for column in range(columns)]
+    assert sorted(places(tiles, hip_launch.THREADS // slices)) == everything
+
+
+def test_magic_numbers_divide() -> None:
+    for divisor in (*range(1, 130), 255, 256, 300):
+        magic = hip_launch._magic(divisor, 32)
+        for x in (*range(600), divisor * 1000 - 1, divisor * 1000, divisor * 1000 + 1):
+            assert (x * magic >> 32 if magic else x) == x // divisor
+
+
+@pytest.mark.parametrize("device", [H200, MI300X])
+def test_few_rows_are_cut_into_slices_and_many_are_not(device: dict[str, int]) -> None:
+    def slices(rows: int, length: int) -> int:
+        return hip_launch.lists(rows, 32, 256, length, **device).slices
+
+    assert slices(16384, 64) == 1
+    assert slices(16, 64) == hip_launch.THREADS // device["wave"], "slices are whole waves"
+    assert slices(16, 2) == 1, "there is nothing to cut"
+
+
+def test_what_cannot_be_numbered_is_refused() -> None:
+    with pytest.raises(ValueError, match="a head has 24 bytes"):
+        hip_launch.merge_state(1, 1, 24, units=1, masked=False)
+    with pytest.raises(ValueError, match="more than one launch takes"):
+        hip_launch.merge_state(2**40, 1, 16, units=1, masked=False)
+    with pytest.raises(ValueError, match="more than one launch takes"):
+        hip_launch.merge_state(1, 2**26, 1024, units=1, masked=False)
+    with pytest.raises(ValueError, match="more than can be numbered"):
+        hip_launch.unit_divisors(2**26, 1024, 16, 1)
+
+
+@pytest.mark.parametrize(("values", "wanted"), [((0, 32, 160), 16), ((4096, 24), 8), ((6,), 2), ((5, 16), 1)])
+def test_alignment(values: tuple[int, ...], wanted: int) -> None:
+    assert hip_launch.alignment(*values) == wanted
+
+
+@pytest.mark.parametrize("rows", [1, 64, 1000, 131072])
+def test_appends_cover_every_token(rows: int) -> None:
+    geometry = hip_launch.append_paged_kv_cache(rows, 128, units=132)
+    assert geometry.grid[0] * geometry.rows_a_block >= rows > (geometry.grid[0] - 1) * geometry.rows_a_block
+    assert geometry.rows_a_block <= hip_launch.THREADS
