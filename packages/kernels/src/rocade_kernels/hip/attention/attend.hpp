@@ -12,6 +12,8 @@
 namespace rocade {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
+/// Stands for a scale of 0, which would make NaN of the -inf of keys that are not visible.
+inline constexpr float kLeastScale = 1e-30f;
 
 /// Shape of a block's work. Query rows: kRowWaves * kRowTiles * kSize.
 template <class Element, int kHeadDim, int kProduct, int kRowTileCount, int kRowWaveCount, int kKeyWaveCount,
@@ -152,7 +154,7 @@ private:
 
   // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
   ROCADE_DEVICE void load_queries() {
-    scale = __builtin_fabsf(args.scale) * kLog2E;
+    scale = __builtin_fmaxf(__builtin_fabsf(args.scale) * kLog2E, kLeastScale);
     ROCADE_FOR (m, S::kRowTiles) {
       const T* from[P::kPieces];
       ROCADE_FOR (p, P::kPieces) {

@@ -55,6 +55,7 @@ struct KeyPlaces {
 template <int kKeys, int kThreads> struct LdsTable {
   static constexpr int kEntry = sizeof(Places), kBytes = 2 * kKeys * kEntry;
   static constexpr int kOwn = (kKeys + kThreads - 1) / kThreads; // entries of one thread in a table
+  static constexpr int kAtOnce = 4;                              // rows to look up together
 
   const KeyPlaces places;
   const i32 end;
@@ -110,7 +111,7 @@ private:
 /// Rows of tiles in the lanes of each wave, for GPUs whose LDS is full: lane L knows row L, and copies read
 /// lanes. All lanes of a copy fill the same row.
 template <int kKeys, int kThreads> struct LaneTable {
-  static constexpr int kBytes = 0;
+  static constexpr int kBytes = 0, kAtOnce = 1;
   static_assert(kKeys <= kWave);
 
   const KeyPlaces places;
@@ -171,7 +172,7 @@ template <class KeyTile, class ValueTile, class Table> struct KeyCopies {
   }
 
 private:
-  static constexpr int kAtOnce = 4; // rows to look up together
+  static constexpr int kAtOnce = Table::kAtOnce;
 
   template <int kFirst> ROCADE_DEVICE void start_some(int parity, LdsBytes to) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
