@@ -271,10 +271,11 @@ def _matrix_lines(row: Row) -> Iterator[Line]:
     pick = Pick(row)
     sparse = "smfmac" in row.mnemonic
     third = "b32" if sparse else row.src[2]
+    scales = [pick.vector(kind) for kind in row.src[3:]]
     for k, (d, a, b, c) in enumerate(("vvvv", "avva", "aaaa", "vaav", "vavv", "avaa")):
         operands = [pick.vector(row.dst, d), pick.vector(row.src[0], a), pick.vector(row.src[1], b)]
         same = operands[0] if d == c and k & 1 else f"{c}[0:{REGISTERS[third] - 1}]"
-        base = join(row.mnemonic, *operands, pick.vector(third) if sparse else same)
+        base = join(row.mnemonic, *operands, pick.vector(third) if sparse else same, *scales)
         yield Line(row, base, k == 0)
         if k > 1:
             continue
@@ -282,4 +283,20 @@ def _matrix_lines(row: Row) -> Iterator[Line]:
             yield Line(row, f"{base} {tail}")
     for constant in ("0", "1.0", "-4"):
         operands = [pick.vector(row.dst, "v"), pick.vector(row.src[0]), pick.vector(row.src[1])]
-        yield Line(row, join(row.mnemonic, *operands, constant))
+        yield Line(row, join(row.mnemonic, *operands, constant, *scales))
+    if "f8f6f4" in row.mnemonic:
+        yield from _typed_matrix_lines(row, pick, scales)
+
+
+# Registers of 32 elements of each type that cbsz and blgp name.
+_TYPED = ("b256", "b256", "b192", "b192", "b128")
+
+
+def _typed_matrix_lines(row: Row, pick: Pick, scales: list[str]) -> Iterator[Line]:
+    dst, addend = pick.vector(row.dst), pick.vector(row.src[2])
+    for a, b in itertools.product(range(5), repeat=2):
+        operands = join(row.mnemonic, dst, pick.vector(_TYPED[a]), pick.vector(_TYPED[b]), addend, *scales)
+        yield Line(row, f"{operands} cbsz:{a} blgp:{b}", True)
+        for bits in itertools.product("01", repeat=4) if scales and a == b else ():
+            select = f"op_sel:[{bits[0]},{bits[1]},0] op_sel_hi:[{bits[2]},{bits[3]},0]"
+            yield Line(row, f"{operands} {select} cbsz:{a} blgp:{b}", True)

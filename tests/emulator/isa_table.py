@@ -83,7 +83,7 @@ def rows() -> tuple[Row, ...]:
     """Every row of the table, in table order."""
     lib = _native.library()
     name, fmt, opcode, target = ctypes.c_char_p(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    types = (ctypes.c_uint8 * 6)()
+    types = (ctypes.c_uint8 * 7)()
     found: list[Row] = []
     refs = (ctypes.byref(name), ctypes.byref(fmt), ctypes.byref(opcode), ctypes.byref(target))
     while not lib.emu_table_row(len(found), *refs):

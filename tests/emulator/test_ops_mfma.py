@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tests.emulator import isa_run
+from tests.emulator import assembly, isa_run
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, TARGETS, Row, rows_of
 from tests.emulator.pcode_values import BF8, FP8
@@ -221,17 +221,14 @@ def test_products(target: str) -> None:
     assert len(rows) >= 30
 
 
-@pytest.mark.parametrize(("m", "k"), [(16, 128), (32, 64)])
-def test_eight_bit_forms_of_f8f6f4(m: int, k: int) -> None:
-    """Fp8 or bf8 for A and B, by cbsz and blgp. The order of k in a lane cancels out: A and B share it."""
-    row = next(r for r in rows_of("gfx950", "mfma") if r.mnemonic == f"v_mfma_f32_{m}x{m}x{k}_f8f6f4")
-    text = _sequences(row)[0][0].partition("\n")[0]
-    kinds = ("fp8", "bf8")
-    pairs = [(a, b) for a in (0, 1) for b in (0, 1)]
-    problems = [
-        problem(Shape(m, m, k, 1, kinds[a], kinds[b], "f32"), "gfx950", 5, zero_c=False) for a, b in pairs
-    ]
-    texts = [f"{text} cbsz:{a} blgp:{b}\n{WAIT}" for a, b in pairs]
-    outcome = isa_run.run("gfx950", texts, [p.state for p in problems], [(n, n) for n in range(len(pairs))])
-    for p, after in zip(problems, outcome.states, strict=True):
-        assert (np.abs(result(p, after) - p.expected) <= p.magnitude * 2.0**-21).all()
+@pytest.mark.parametrize("source", ["s[8:11]", "vcc", "src_vccz", "src_shared_base"])
+def test_scalars_are_no_addend(source: str) -> None:
+    """Hardware takes vector registers or an inline constant as C; assemblers let some others through."""
+    code = {"s[8:11]": 8, "vcc": 106, "src_vccz": 251, "src_shared_base": 235}[source]
+    for target in TARGETS:
+        (raw,) = assembly.encode(["v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0"], target)
+        words = bytearray(raw)
+        high = int.from_bytes(words[4:8], "little") & ~(0x1FF << 18) | code << 18
+        words[4:8] = high.to_bytes(4, "little")
+        error = assembly.decode_error(bytes(words), target)
+        assert "C must be vector registers or an inline constant" in error

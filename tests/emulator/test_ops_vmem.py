@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tests.emulator import isa_memory, isa_run
+from tests.emulator import asm_kernels, isa_memory, isa_run
 from tests.emulator.isa_inputs import states
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, TARGETS, Row, rows_of
+
+import rocade_emulator as emu
 
 REGION, MIDDLE = 12288, 4096  # bytes of memory for a case; lanes' addresses start in the middle
 DATA, DST = 8, 16
@@ -275,6 +277,33 @@ def test_loads_to_lds_land_when_they_are_waited_for(target: str, text: str) -> N
         start = 128 + offset + k * step
         lds[start : start + step] = np.concatenate([data, extension])
     assert (after[16:22].reshape(-1) == lds.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("count", [62, 63, 64, 65, 150])
+def test_more_loads_to_lds_than_the_counter_holds(target: str, count: int) -> None:
+    """The counter stalls at 63: the oldest load lands, with its own data, before the next one begins."""
+    memory = np.arange(64 * count, dtype=np.uint32)
+    out = np.zeros(64 * count, np.uint32)
+    lines = [
+        "s_load_dwordx2 s[2:3], s[0:1], 0x0",
+        "v_lshlrev_b32 v1, 2, v0",
+        "s_waitcnt lgkmcnt(0)",
+        "s_load_dwordx4 s[4:7], s[2:3], 0x0",
+        "s_mov_b32 m0, 0",
+        "s_waitcnt lgkmcnt(0)",
+    ]
+    for _ in range(count):
+        lines += ["global_load_lds_dword v1, s[4:5]", "s_add_u32 m0, m0, 0x100", "s_add_u32 s4, s4, 0x100"]
+        lines += ["s_addc_u32 s5, s5, 0"]
+    lines += ["s_waitcnt vmcnt(0)"]
+    for _ in range(count):
+        lines += ["ds_read_b32 v2, v1", "s_waitcnt lgkmcnt(0)", "global_store_dword v1, v2, s[6:7]"]
+        lines += ["v_add_u32 v1, 0x100, v1"]
+    program = asm_kernels.program(target, {"k": "\n".join(lines)}, asm_kernels.Resources(lds=256 * count))
+    pointers = np.array([memory.ctypes.data, out.ctypes.data], np.uint64)
+    emu.launch(program, "k", 1, 64, [pointers], buffers=[emu.ReadOnly(memory), out]).check()
+    assert (out == memory).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)

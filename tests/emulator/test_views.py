@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests import needs
 
 import rocade_emulator as emu
 from rocade_emulator._views import View, view_of
 
-torch = needs.module("torch")
+torch = pytest.importorskip("torch")
 
 
 def covered(view: View) -> set[int]:

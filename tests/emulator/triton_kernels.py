@@ -8,11 +8,13 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from tests import needs
+import pytest
 
 import rocade_emulator as emu
 
-triton = needs.module("triton", "triton, which compiles test kernels without a GPU, is not installed")
+triton = pytest.importorskip(
+    "triton", reason="triton, which compiles test kernels without a GPU, is not installed"
+)
 import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -134,6 +136,27 @@ def matmul(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k:
         acc = tl.dot(ta, tb, acc)
     where = c + rows[:, None] * n + cols[None]
     tl.store(where, acc.to(c.dtype.element_ty), mask=(rows[:, None] < m) & (cols[None] < n))
+
+
+@triton.jit
+def scaled_matmul(
+    a, b, scale_a, scale_b, c, k, kind_a: tl.constexpr, kind_b: tl.constexpr, tile: tl.constexpr
+):
+    """C = a[tile, k] @ b[tile, k]^T, with a scale 2^(s - 127) for each 32 of k; e2m1 is packed by two."""
+    rows = tl.arange(0, tile)
+    packed_a: tl.constexpr = 2 if kind_a == "e2m1" else 1
+    packed_b: tl.constexpr = 2 if kind_b == "e2m1" else 1
+    acc = tl.zeros((tile, tile), tl.float32)
+    for start in range(0, k, 128):
+        inner_a = start // packed_a + tl.arange(0, 128 // packed_a)
+        inner_b = start // packed_b + tl.arange(0, 128 // packed_b)
+        groups = start // 32 + tl.arange(0, 4)
+        ta = tl.load(a + rows[:, None] * (k // packed_a) + inner_a[None])
+        tb = tl.load(b + rows[None] * (k // packed_b) + inner_b[:, None])
+        sa = tl.load(scale_a + rows[:, None] * (k // 32) + groups[None])
+        sb = tl.load(scale_b + rows[:, None] * (k // 32) + groups[None])
+        acc = tl.dot_scaled(ta, sa, kind_a, tb, sb, kind_b, acc)
+    tl.store(c + rows[:, None] * tile + rows[None], acc)
 
 
 @triton.jit

@@ -77,8 +77,11 @@ def test_a_compiler_without_the_target_is_passed_over(folder: Path) -> None:
 def test_a_wrapper_gives_way_to_the_clang_that_it_calls(folder: Path, tmp_path: Path) -> None:
     real = fake(tmp_path / "llvm", "clang")
     fake(folder, "ld.lld")
-    fake(folder, "hipcc", more=f"InstalledDir: {real.parent}")
-    assert toolchain(AMDGCN).clang == (str(real),)
+    script = fake(folder, "hipcc", more=f"InstalledDir: {real.parent}")
+    script.write_text(script.read_text().replace("echo 'AMD", "echo 'HIP version: 7'; echo 'AMD"))
+    found = toolchain(AMDGCN)
+    assert found.clang == (str(real),)
+    assert found.identity == "AMD clang version 22.1.8 (roc)"
 
 
 def test_a_linker_with_a_number_belongs_to_the_clang_with_that_number(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocade_emulator import _build
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 MAX_DIMS = 8
 ERROR_BYTES = 1 << 16
 TEXT_BYTES = 256

@@ -18,7 +18,7 @@ from pathlib import Path
 from rocade_kernels import _settings
 
 LOG = logging.getLogger("rocade_kernels")
-COMPILE_SECONDS = 300  # one command on a busy machine
+COMPILE_SECONDS = 1200  # one command; the first link of zig builds its runtime, slowly on a busy machine
 SHOWN_CHARS = 1500  # of a compiler's complaints
 UNFINISHED = ".new-"  # how the names of files that are being written begin
 

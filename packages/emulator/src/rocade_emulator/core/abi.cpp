@@ -114,14 +114,14 @@ int emu_table_row(size_t index, const char** mnemonic, int* format, int* opcode,
   return 0;
 }
 
-int emu_table_types(size_t index, uint8_t types[6]) {
+int emu_table_types(size_t index, uint8_t types[7]) {
   auto rows = all_ops();
   if (index >= rows.size())
     return 1;
   const OpInfo& row = rows[index];
   types[0] = static_cast<u8>(row.dst);
   types[1] = static_cast<u8>(row.dst2);
-  for (int k = 0; k < 4; ++k)
+  for (int k = 0; k < kSources; ++k)
     types[2 + k] = static_cast<u8>(row.src[k]);
   return 0;
 }

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define EMU_ABI_VERSION 3
+#define EMU_ABI_VERSION 4
 
 enum { EMU_GFX942 = 0, EMU_GFX950 = 1 };
 
@@ -36,8 +36,8 @@ int emu_program_erase(emu_program*, uint32_t pc);
 
 /* The instruction table, for tests and documents. Returns 0 past the end. */
 int emu_table_row(size_t index, const char** mnemonic, int* format, int* opcode, int* target);
-/* Operand types of a row of the table as numbers of `Type` (inst.hpp): dst, dst2 and four sources. */
-int emu_table_types(size_t index, uint8_t types[6]);
+/* Operand types of a row of the table as numbers of `Type` (inst.hpp): dst, dst2 and five sources. */
+int emu_table_types(size_t index, uint8_t types[7]);
 
 typedef struct emu_range {
   uint64_t address, bytes;

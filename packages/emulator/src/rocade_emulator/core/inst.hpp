@@ -99,6 +99,8 @@ enum class Type : u8 {
 // Which targets have an instruction.
 enum class Target : u8 { Both, Gfx942, Gfx950 };
 
+inline constexpr int kSources = 5;
+
 struct OpInfo {
   const char* mnemonic;
   Format format;
@@ -107,7 +109,7 @@ struct OpInfo {
   Target target;
   Exec exec;
   Type dst, dst2;
-  Type src[4];
+  Type src[kSources];
   u8 cycles = 0, cycles_gfx950 = 0; // Mfma: clocks a wave occupies the matrix unit
 };
 
@@ -124,11 +126,20 @@ struct Touched {
   BitSet<kScalarRegs> s_reads, s_writes;
 };
 
+// What the checks make of a source that was never written. Compilers copy values of which only a part is
+// defined, and leave high dwords undefined where only the low dword of a result is used.
+enum class Undefined : u8 {
+  Reported,
+  Upward, // the low dword of the result does not depend on high dwords of sources: those pass into the high
+          // one
+  Copied, // each register of the result is as defined as that of the source
+};
+
 struct Inst {
   const OpInfo* info = nullptr;
   Exec exec = nullptr;
   Operand dst, dst2; // dst2: VOP3B carry out, sdst of VOPC and the like
-  Operand src[4];
+  Operand src[kSources];
   Use uses[6];
   u8 num_uses = 0;
   Touched touched; // the same as sets, for the checks
@@ -136,9 +147,7 @@ struct Inst {
   u8 op_sel = 0; // VOP3, as encoded: a bit per source, bit 3 the destination
   u8 size = 0;   // bytes, 4 to 12
   u8 cycles = 0; // of the matrix unit
-  // Results whose low dword does not depend on the high dwords of 64-bit sources, which compilers leave
-  // undefined where they use that part alone: the checks follow it into the high dword.
-  bool upward = false;
+  Undefined undefined = Undefined::Reported;
   u32 pc = 0;     // byte offset in the program's text
   i32 next = -1;  // index of the instruction behind it; -1 where none was decoded
   i64 offset = 0; // memory offset, or branch target as a byte offset in the text

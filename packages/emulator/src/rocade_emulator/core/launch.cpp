@@ -79,7 +79,7 @@ namespace {
 void step(Wave& w, Launch& launch, u64* executed) {
   const Inst& i = w.program->insts[w.pc];
   ++executed[w.pc];
-  check_before(w, i, launch);
+  bool unwritten = check_before(w, i, launch);
   if (launch.checks(kCheckHazards))
     check_hazards(w, i, launch);
   if (!launch.beyond.empty() && launch.beyond[w.pc]) [[unlikely]]
@@ -89,7 +89,7 @@ void step(Wave& w, Launch& launch, u64* executed) {
   i.exec(w, i);
   if (launch.trace) [[unlikely]]
     launch.trace(w, i, exec);
-  mark_after(w, i);
+  mark_after(w, i, unwritten);
   ++w.steps;
   if (w.jumped)
     pass_jump(w);

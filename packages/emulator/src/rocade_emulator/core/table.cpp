@@ -16,8 +16,8 @@ struct Table {
 
   Table() {
     for (auto make :
-         {vop1_rows, vop2_rows, vop3_rows, scale_rows, vopc_rows, vop3p_rows, mfma_rows, sop1_rows, sop2_rows,
-          sopk_rows, sopc_rows, sopp_rows, smem_rows, ds_rows, flat_rows, mubuf_rows}) {
+         {vop1_rows, vop2_rows, vop3_rows, scale_rows, vopc_rows, vop3p_rows, mfma_rows, f8f6f4_rows,
+          sop1_rows, sop2_rows, sopk_rows, sopc_rows, sopp_rows, smem_rows, ds_rows, flat_rows, mubuf_rows}) {
       auto more = make();
       rows.insert(rows.end(), more.begin(), more.end());
     }

@@ -16,6 +16,7 @@ std::vector<OpInfo> scale_rows(); // VOP3 of gfx950
 std::vector<OpInfo> vopc_rows();
 std::vector<OpInfo> vop3p_rows();
 std::vector<OpInfo> mfma_rows();
+std::vector<OpInfo> f8f6f4_rows();
 std::vector<OpInfo> sop1_rows();
 std::vector<OpInfo> sop2_rows();
 std::vector<OpInfo> sopk_rows();
@@ -28,9 +29,6 @@ std::vector<OpInfo> mubuf_rows();
 
 // The meaning of an integer instruction with clamp, or nullptr when it has none.
 Exec saturating(const char* mnemonic);
-
-// The meaning of an f8f6f4 matrix instruction by the types of A and B (cbsz, blgp), or nullptr.
-Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b);
 
 // nullptr when the target does not have the opcode.
 const OpInfo* find_op(Format format, u32 opcode, Target target);

@@ -123,7 +123,7 @@ struct Line {
 
 int sources_of(const Inst& i) {
   int n = 0;
-  while (n < 4 && i.src[n].kind != Kind::None)
+  while (n < kSources && i.src[n].kind != Kind::None)
     ++n;
   return n;
 }
@@ -271,8 +271,13 @@ void packed_line(const Inst& i, Line& l) {
 
 void matrix_line(const Inst& i, Line& l) {
   l.add(name_of(i.dst));
-  for (int k = 0; k < 3; ++k)
-    l.add(name_of(i.src[k], Type::F32));
+  for (const Operand& source : i.src)
+    if (source.kind != Kind::None)
+      l.add(name_of(source, Type::F32));
+  if (i.op_sel & 3)
+    l.bits("op_sel", i.op_sel & 3u, 3);
+  if (i.op_sel >> 2)
+    l.bits("op_sel_hi", i.op_sel >> 2, 3);
   for (auto [name, shift, bits] : {std::tuple{"cbsz:", Modifiers::kCbszShift, 3u},
                                    {"abid:", Modifiers::kAbidShift, 4u},
                                    {"blgp:", Modifiers::kBlgpShift, 3u}})

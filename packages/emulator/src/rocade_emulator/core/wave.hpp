@@ -29,7 +29,7 @@ template <int Capacity> struct Queue {
   InFlight items[Capacity];
   u32 head = 0, tail = 0; // free running; size = tail - head
   u32 size() const { return tail - head; }
-  bool full() const { return size() == Capacity; }
+  bool full() const { return size() == Capacity - 1; } // a counter of 6 bits stalls at 63
   InFlight& push(const InFlight& f) { return items[tail++ % Capacity] = f; }
   const InFlight& front() const { return items[head % Capacity]; }
   void pop() { ++head; }

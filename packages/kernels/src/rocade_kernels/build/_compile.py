@@ -14,6 +14,7 @@ from rocade_kernels.instances import Instance
 TREE = Tree(Path(__file__).resolve().parents[1])
 
 COMMON_FLAGS = (
+    "--no-default-config",  # of the system: it is no part of the key
     "-std=c++20",
     "-O3",
     "-Wall",

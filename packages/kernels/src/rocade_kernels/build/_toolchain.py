@@ -100,7 +100,7 @@ def _probe(command: tuple[str, ...]) -> Toolchain | Refused:
         return Refused(shown, str(error))
     if lld is None:
         return Refused(shown, "has no ld.lld beside it or on PATH")
-    identity = said.partition("\n")[0].strip()
+    identity = next(line.strip() for line in said.splitlines() if version[0] in line)
     return Toolchain(clang, lld, identity, frozenset(architectures))
 
 

@@ -2,6 +2,7 @@
 #include "checks/checks.hpp"
 
 #include <cstdio>
+#include <span>
 
 namespace emu {
 namespace {
@@ -34,12 +35,23 @@ void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
 }
 
 // How many registers of a source have to be defined.
-int needed_of(const Inst& i, const Use& u) { return i.upward && u.count == 2 ? 1 : u.count; }
+int needed_of(const Inst& i, const Use& u) {
+  switch (i.undefined) {
+  case Undefined::Copied:
+    return 0;
+  case Undefined::Upward:
+    return u.count == 2 ? 1 : u.count;
+  default:
+    return u.count;
+  }
+}
 
 void check_written(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   if (u.write)
     return;
   const int count = needed_of(i, u);
+  if (count == 0)
+    return;
   if (u.kind == Kind::Scalar) {
     if (!w.s_written.all(u.index, count))
       launch.report(w, i, kCheckUninitialised, Severity::Error, -1, u.index,
@@ -68,25 +80,42 @@ void check_uses(Wave& w, const Inst& i, Launch& launch) {
   }
 }
 
-u64 undefined_high(const Wave& w, const Inst& i) {
-  u64 lanes = 0;
-  for (int k = 0; k < i.num_uses; ++k) {
-    const Use& u = i.uses[k];
-    if (u.write || u.count != 2)
-      continue;
-    int high = u.index + 1;
-    if (u.kind == Kind::Vector)
-      lanes |= ~w.written[high];
-    else if (!w.s_written.test(high))
-      lanes = ~u64{0};
-  }
-  return lanes & w.exec();
+namespace {
+
+// Lanes in which a register of a source is undefined.
+u64 undefined_lanes(const Wave& w, Kind kind, int reg) {
+  if (kind == Kind::Vector)
+    return ~w.written[reg] & w.exec();
+  return kind == Kind::Scalar && !w.s_written.test(reg) ? w.exec() : 0;
 }
 
-void undefine_high(Wave& w, const Inst& i, u64 lanes) {
-  int high = i.dst.index + 1;
-  w.written[high] &= ~lanes;
-  w.whole.clear(high);
+} // namespace
+
+UndefinedLanes undefined_results(const Wave& w, const Inst& i) {
+  UndefinedLanes found;
+  if (i.undefined == Undefined::Copied) {
+    for (int k = 0; k < i.dst.count; ++k)
+      found.of[k] = undefined_lanes(w, i.src[0].kind, i.src[0].index + k);
+    return found;
+  }
+  for (const Use& u : std::span(i.uses, i.num_uses))
+    if (!u.write && u.count == 2)
+      found.of[1] |= undefined_lanes(w, u.kind, u.index + 1);
+  return found;
+}
+
+void unmark(Wave& w, const Inst& i, const UndefinedLanes& lanes) {
+  for (int k = 0; k < i.dst.count; ++k) {
+    int reg = i.dst.index + k;
+    if (!lanes.of[k])
+      continue;
+    if (i.dst.kind == Kind::Scalar) {
+      w.s_written.clear(reg);
+    } else {
+      w.written[reg] &= ~lanes.of[k];
+      w.whole.clear(reg);
+    }
+  }
 }
 
 void mark_uses(Wave& w, const Inst& i) {

@@ -10,27 +10,34 @@ namespace emu {
 // Use by use, with reports.
 void check_uses(Wave& w, const Inst& i, Launch& launch);
 void mark_uses(Wave& w, const Inst& i);
-// Of an instruction that is `upward`: lanes whose result has an undefined high dword. Before it runs, and
-// after.
-u64 undefined_high(const Wave& w, const Inst& i);
-void undefine_high(Wave& w, const Inst& i, u64 lanes);
+// Lanes in which each register of the result is undefined, by the marks of the sources.
+struct UndefinedLanes {
+  u64 of[2] = {};
+};
+UndefinedLanes undefined_results(const Wave& w, const Inst& i);
+void unmark(Wave& w, const Inst& i, const UndefinedLanes& lanes);
 
-inline void check_before(Wave& w, const Inst& i, Launch& launch) {
+// Returns whether a source may be undefined.
+inline bool check_before(Wave& w, const Inst& i, Launch& launch) {
   const Touched& t = i.touched;
   bool in_flight = t.reads.meets(w.pending) || t.writes.meets(w.pending) || t.s_reads.meets(w.s_pending) ||
                    t.s_writes.meets(w.s_pending);
   bool unwritten = !t.reads.within(w.whole) || !t.s_reads.within(w.s_written);
   if (in_flight || unwritten) [[unlikely]]
     check_uses(w, i, launch);
+  return unwritten;
 }
 
-inline void mark_after(Wave& w, const Inst& i) {
-  const u64 undefined = i.upward ? undefined_high(w, i) : 0; // the marks are still those from before it
+inline void mark_after(Wave& w, const Inst& i, bool unwritten) {
+  UndefinedLanes undefined;
+  bool follow = unwritten && i.undefined != Undefined::Reported;
+  if (follow) [[unlikely]]
+    undefined = undefined_results(w, i); // the marks are still those from before it
   w.s_written.add(i.touched.s_writes);
   if (!i.touched.writes.within(w.whole)) [[unlikely]]
     mark_uses(w, i);
-  if (undefined) [[unlikely]]
-    undefine_high(w, i, undefined);
+  if (follow) [[unlikely]]
+    unmark(w, i, undefined);
 }
 
 } // namespace emu

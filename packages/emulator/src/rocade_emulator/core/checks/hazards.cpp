@@ -227,8 +227,10 @@ int SameHwreg(const Inst& first, const Inst& i) {
 int OverwritesData(const Inst& first, const Inst& i) { return overwritten(first.src[1], i); }
 int OverwritesC(const Inst& first, const Inst& i) { return overwritten(first.src[2], i); }
 int ReadsAB(const Inst& first, const Inst& i) {
-  int a = written_and_operand(first, i.src[0]);
-  return a >= 0 ? a : written_and_operand(first, i.src[1]);
+  for (int k : {0, 1, 3, 4}) // scales are read as A and B are
+    if (int r = written_and_operand(first, i.src[k]); r >= 0)
+      return r;
+  return -1;
 }
 bool same_c(const Inst& first, const Inst& i) {
   return is_vector(i.src[2]) && i.src[2].index == first.dst.index && i.src[2].count == first.dst.count;

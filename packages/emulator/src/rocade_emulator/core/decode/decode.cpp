@@ -1,6 +1,9 @@
 // Which format a word belongs to, and decoding of a whole text section.
 #include "decode/decode.hpp"
 
+#include <algorithm>
+#include <string_view>
+
 #include "checks/hazards.hpp"
 #include "decode/reader.hpp"
 
@@ -35,6 +38,21 @@ Touched sum_of(std::span<const Use> uses) {
   return t;
 }
 
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+Undefined undefined_of(const Inst& i) {
+  std::string_view name = i.info->mnemonic;
+  if (is_one_of(name, {"v_mad_u64_u32", "v_mad_i64_i32", "v_lshl_add_u64", "v_lshlrev_b64"}))
+    return Undefined::Upward;
+  bool special = i.dst.kind == Kind::Scalar && i.dst.index >= kXnackMask; // VCC, M0, EXEC
+  bool plain = i.form != Form::Sdwa && i.form != Form::Dpp && !special && i.src[0].select == Select::Dword;
+  bool moves = is_one_of(name, {"v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64", "v_accvgpr_read_b32",
+                                "v_accvgpr_write_b32", "v_accvgpr_mov_b32"});
+  return plain && moves ? Undefined::Copied : Undefined::Reported;
+}
+
 } // namespace
 
 Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
@@ -45,6 +63,7 @@ Inst decode_one(std::span<const u32> text, u32 pc, Target target) {
   for (const Encoding& e : kEncodings)
     if ((r.word0 & e.mask) == e.value) {
       e.decode(r);
+      r.inst.undefined = undefined_of(r.inst);
       r.inst.touched = sum_of(std::span(r.inst.uses, r.inst.num_uses));
       return r.inst;
     }

@@ -113,6 +113,7 @@ void decode_vop2(Reader& r);
 void decode_vopc(Reader& r);
 void decode_vop3(Reader& r);
 void decode_vop3p(Reader& r);
+bool decode_matrix(Reader& r, u32 opcode); // of VOP3P; false when it is none
 void decode_ds(Reader& r);
 void decode_flat(Reader& r);
 void decode_mubuf(Reader& r);

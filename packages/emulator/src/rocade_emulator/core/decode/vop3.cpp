@@ -1,5 +1,4 @@
-// Decoders of the 64-bit vector forms: VOP3 (also of VOP1, VOP2 and VOPC rows), VOP3P and the matrix
-// instructions.
+// Decoders of the 64-bit vector forms: VOP3 (also of VOP1, VOP2 and VOPC rows) and VOP3P.
 #include <cstring>
 
 #include "decode/reader.hpp"
@@ -116,45 +115,6 @@ void narrow_use(Reader& r, int k) {
   }
 }
 
-void acc_bits(Reader& r) {
-  // Bits 59 and 60 put A and B into the accumulation registers, bit 15 C and D.
-  for (int k = 0; k < 2; ++k)
-    if (r.bits1(27 + k, 1)) {
-      if (r.inst.src[k].kind != Kind::Vector)
-        r.fail("acc bit on a scalar source");
-      r.inst.src[k].index += kAccBase;
-    }
-}
-
-void decode_mfma(Reader& r) {
-  const OpInfo& info = *r.inst.info;
-  bool acc = r.bits0(15, 1);
-  u32 cbsz = r.bits0(8, 3), blgp = r.bits1(29, 3);
-  bool typed = std::strstr(info.mnemonic, "f8f6f4");
-  r.reject(r.bits0(11, 4), "abid");
-  r.reject(!typed && cbsz, "cbsz");
-  r.reject(!typed && blgp, "blgp");
-  if (typed && !(r.inst.exec = f8f6f4_exec(info, cbsz, blgp)))
-    r.fail("unsupported fp6 or fp4 type (cbsz, blgp)");
-  r.inst.cycles = r.target == Target::Gfx950 ? info.cycles_gfx950 : info.cycles;
-  r.inst.modifiers |= cbsz << Modifiers::kCbszShift | blgp << Modifiers::kBlgpShift;
-  r.inst.dst = r.vector(r.bits0(0, 8) + (acc ? kAccBase : 0), info.dst);
-  constexpr int kLow[] = {0, 9, 18};
-  for (int k = 0; k < 3; ++k) {
-    Type constant = info.src[0] == Type::F64 ? Type::F64 : Type::F32;
-    Type type = k == 2 ? (r.bits1(18, 9) >= 256 ? info.src[2] : constant) : info.src[k];
-    r.inst.src[k] = r.source(r.bits1(kLow[k], 9), type);
-    if (k < 2 && r.inst.src[k].kind != Kind::Vector)
-      r.fail("A and B must be vector registers");
-  }
-  acc_bits(r);
-  if (acc && r.inst.src[2].kind == Kind::Vector)
-    r.inst.src[2].index += kAccBase;
-  for (int k = 0; k < 3; ++k)
-    r.use(r.inst.src[k], false, true);
-  r.use(r.inst.dst, true, true);
-}
-
 void decode_acc_move(Reader& r) {
   bool reads = starts(r, "v_accvgpr_read");
   r.inst.src[0] = r.source(r.bits1(0, 9), Type::B32);
@@ -193,8 +153,6 @@ void decode_vop3(Reader& r) {
   bool partial = r.inst.modifiers & (Modifiers::kDstHigh | Modifiers::kKeepHigh) ||
                  starts(r, "v_writelane") || starts(r, "v_cvt_pk_fp8") || starts(r, "v_cvt_pk_bf8") ||
                  starts(r, "v_cvt_sr_") || info.dst == Type::Half;
-  r.inst.upward = starts(r, "v_mad_u64_u32") || starts(r, "v_mad_i64_i32") || starts(r, "v_lshl_add_u64") ||
-                  starts(r, "v_lshlrev_b64");
   if (starts(r, "v_div_fmas"))
     r.use_implicit(kVccLo, 2, false);
   finish_uses(r, partial && !starts(r, "v_writelane"));
@@ -203,11 +161,8 @@ void decode_vop3(Reader& r) {
 void decode_vop3p(Reader& r) {
   r.second_word();
   u32 opcode = r.bits0(16, 7);
-  if (const OpInfo* matrix = find_op(Format::Mfma, opcode, r.target)) {
-    r.inst.info = matrix;
-    r.inst.exec = matrix->exec;
-    return decode_mfma(r);
-  }
+  if (decode_matrix(r, opcode))
+    return;
   r.look_up(Format::Vop3p, opcode);
   if (starts(r, "v_accvgpr"))
     return decode_acc_move(r);

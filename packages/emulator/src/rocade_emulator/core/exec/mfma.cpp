@@ -240,17 +240,7 @@ template <int M, int kBlocks> OpInfo row_f64(const char* name, int code, int clo
   return info;
 }
 
-template <int M, int K> Exec of_types(u32 a, u32 b) {
-  constexpr Exec kExec[2][2] = {{&run_mfma<M, M, K, 1, fp8, fp8>, &run_mfma<M, M, K, 1, fp8, bf8>},
-                                {&run_mfma<M, M, K, 1, bf8, fp8>, &run_mfma<M, M, K, 1, bf8, bf8>}};
-  return a < 2 && b < 2 ? kExec[a][b] : nullptr;
-}
-
 } // namespace
-
-Exec f8f6f4_exec(const OpInfo& info, u32 a, u32 b) {
-  return info.opcode == 45 ? of_types<16, 128>(a, b) : of_types<32, 64>(a, b);
-}
 
 std::vector<OpInfo> mfma_rows() {
   return {
