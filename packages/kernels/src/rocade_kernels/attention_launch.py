@@ -33,12 +33,17 @@ def kernel_dim(head_dim: int) -> int:
 def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShape:
     """Shape of the instance for `dim` of HEAD_DIMS, on a GPU with this wave size and LDS."""
     most_keys = lds_bytes // (4 * dim * ELEMENT_BYTES)
+    wide = wave == 64
     if decode:
         waves = 4 if most_keys > 128 else 2 if most_keys >= 64 else 1
-        rows, keys = 16, 32 * waves
-    else:
+        rows, keys, wave_rows = 16, 32 * waves, 16
+    elif wide:
         waves = 4 if dim > 128 else 8
-        rows, keys = 32 * waves, 32 if most_keys < 64 else 64
+        rows, keys, wave_rows = 32 * waves, 32 if most_keys < 64 else 64, 32
+    else:
+        waves, wave_rows = 4, 16 if dim > 128 else 32
+        rows, keys = wave_rows * waves, 32 if dim > 128 else 64
     tiles, tables = 4 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
     fits = tiles + tables <= lds_bytes
-    return AttentionShape(rows, keys, waves * wave, tiles + tables if fits else tiles)
+    queries = 0 if wide else waves * wave_rows * dim * ELEMENT_BYTES
+    return AttentionShape(rows, keys, waves * wave, tiles + tables * fits + queries)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import rocade_emulator as emu
+import arch_caps
 from arch_caps import DType
 from rocade.conformance import oracle, tolerances
 from rocade.conformance.cases import DTypes
@@ -18,8 +19,6 @@ from rocade_kernels import attention_launch, hip_abi
 from rocade_kernels.build import BuildError, Instance, code
 
 TARGETS = ("gfx942", "gfx950")
-LDS_BYTES = {"gfx942": 65536, "gfx950": 163840}
-WAVE = 64
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 CAPS_DTYPES = {"fp16": DType.FP16, "bf16": DType.BF16}
 SCHEDULES: tuple[dict[str, Any], ...] = (
@@ -127,6 +126,16 @@ def make(
 
 
 @dataclass
+class Outputs:
+    """Tensors that a kernel writes."""
+
+    tensors: list[torch.Tensor]
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return any(tensor is mine for mine in self.tensors)
+
+
+@dataclass
 class Launch:
     """A launch of a problem: its work list and outputs."""
 
@@ -141,20 +150,22 @@ class Launch:
     def __post_init__(self) -> None:
         p = self.problem
         self.heads, self.dim = p.q.shape[1:]
+        self.device = p.q.device
         self.group = self.heads // p.k.shape[-2]
+        facts = arch_caps.TARGETS[self.target]
         self.kernel_dim = attention_launch.kernel_dim(self.dim)
         self.shape = attention_launch.shape(
-            self.kernel_dim, self.decode, wave=WAVE, lds_bytes=LDS_BYTES[self.target]
+            self.kernel_dim, self.decode, wave=facts.wave_size.value, lds_bytes=facts.lds_bytes.value
         )
         self.out = torch.full_like(p.q, float("nan"))
-        self.lse = torch.full(p.q.shape[:2], float("nan"))
+        self.lse = torch.full(p.q.shape[:2], float("nan"), device=self.device)
         self.splits = [max(1, -(-n // self.split)) if self.split else 1 for n in p.kv_lens]
         self.states: list[tuple[int, int, int]] = []  # of each item: request, first packed row, KV head
         self.used_states = 0
         self.work = self.items()
         states = self.used_states if self.split else 0
-        self.partial_out = torch.full((states, self.group, self.dim), float("nan"))
-        self.partial_lse = torch.full((states, self.group), float("nan"))
+        self.partial_out = torch.full((states, self.group, self.dim), float("nan"), device=self.device)
+        self.partial_lse = torch.full((states, self.group), float("nan"), device=self.device)
 
     def items(self) -> list[hip_abi.AttentionItem]:
         p, made = self.problem, []
@@ -198,39 +209,38 @@ class Launch:
         )
 
     def run(self, **options: Any) -> emu.Result:
-        """Launch in the emulator; any finding fails."""
+        """Launch in the emulator."""
+        args, buffers = self.prepare()
+        kernel = program(self.target, self.problem.dtype, self.kernel_dim, "decode" if self.decode else "")
+        given = [emu.ReadOnly(t) if t not in self.outputs else t for t in buffers]
+        return emu.launch(
+            kernel, None, self.grid, self.shape.threads, bytes(args), buffers=given, **options
+        )
+
+    def prepare(self) -> tuple[ctypes.Structure, list[torch.Tensor]]:
+        """The arguments, and all tensors that the kernel may touch."""
         p, items = self.problem, self.work
-        blocks = self.blocks or max(1, len(items))
+        self.grid = self.blocks or max(1, len(items))
         table = (hip_abi.AttentionItem * max(1, len(items)))(*items)
         raw = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
-        first = torch.tensor([len(items) * b // blocks for b in range(blocks + 1)], dtype=torch.int32)
+        first = torch.tensor([len(items) * b // self.grid for b in range(self.grid + 1)], dtype=torch.int32)
         flat = torch.tensor([i for pages in p.pages for i in pages] or [0], dtype=torch.int32)
-        offsets = [
-            start for n, m in zip(p.q_lens, p.kv_lens, strict=True) for start in range(m - n, m)
-        ]
-        positions = torch.tensor(offsets or [0], dtype=torch.int32)
-        bits = _pack(p.masks) if p.masks else None
-        args = self._args(raw, first, flat, positions if self.positions else None, bits)
-        state = list(self.state or ())
-        buffers = [
-            *(emu.ReadOnly(t) for t in (raw, first, p.q, p.k, p.v, flat, positions, *state)),
-            *([emu.ReadOnly(bits)] if bits is not None else []),
-            self.out,
-            self.lse,
-            *([self.partial_out, self.partial_lse] if self.split else []),
-        ]
-        kernel = program(self.target, p.dtype, self.kernel_dim, "decode" if self.decode else "")
-        buffers = [b for b in buffers if _tensor(b).numel()]
-        result = emu.launch(kernel, None, blocks, self.shape.threads, bytes(args), buffers=buffers, **options)
-        return result
+        ends = [start for n, m in zip(p.q_lens, p.kv_lens, strict=True) for start in range(m - n, m)]
+        positions = torch.tensor(ends or [0], dtype=torch.int32)
+        bits = _pack(p.masks) if p.masks else torch.zeros(1, dtype=torch.uint8)
+        made = [t.to(self.device) for t in (raw, first, flat, positions, bits)]
+        args = self._args(*made)
+        self.outputs = Outputs([self.out, self.lse, self.partial_out, self.partial_lse])
+        buffers = [*made, p.q, p.k, p.v, *(self.state or ()), *self.outputs.tensors]
+        return args, [b for b in buffers if b.numel()]
 
     def _args(
         self,
         items: torch.Tensor,
         first: torch.Tensor,
         pages: torch.Tensor,
-        positions: torch.Tensor | None,
-        bits: torch.Tensor | None,
+        positions: torch.Tensor,
+        bits: torch.Tensor,
     ) -> ctypes.Structure:
         p = self.problem
         q, out, lse = p.q, self.out, self.lse
@@ -247,8 +257,8 @@ class Launch:
             partial_out=self.partial_out.data_ptr(),
             partial_lse=self.partial_lse.data_ptr(),
             pages=pages.data_ptr() if p.paged else None,
-            positions=None if positions is None else positions.data_ptr(),
-            mask=None if bits is None else bits.data_ptr(),
+            positions=positions.data_ptr() if self.positions else None,
+            mask=bits.data_ptr() if p.masks else None,
             q_row=q.stride(0),
             q_head=q.stride(1),
             out_row=out.stride(0),
@@ -300,8 +310,12 @@ class Launch:
         return out, lse
 
     def check(self, result: emu.Result) -> None:
-        """Demand no finding and results within the conformance tolerances."""
+        """Demand no finding, and right results."""
         assert not result.reports, result.describe()
+        self.check_results()
+
+    def check_results(self) -> None:
+        """Demand results within the conformance tolerances."""
         dtype = CAPS_DTYPES[self.problem.dtype]
         ref = self.problem.reference()
         out_tolerance, lse_tolerance = tolerances.attention(ref, DTypes(dtype, dtype, dtype), 0.0)
@@ -309,10 +323,6 @@ class Launch:
         for got, want, allowed in ((out, ref.out, out_tolerance), (lse, ref.lse, lse_tolerance)):
             excess, where = tolerances.largest_excess(got, want, allowed)
             assert excess <= 1, where
-
-
-def _tensor(buffer: Any) -> torch.Tensor:  # noqa: ANN401  a tensor or emu.ReadOnly of one
-    return buffer if isinstance(buffer, torch.Tensor) else buffer.tensor
 
 
 def _magic(divisor: int) -> int:

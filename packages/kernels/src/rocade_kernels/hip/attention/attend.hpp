@@ -12,10 +12,12 @@
 namespace rocade {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
+/// Stands for a scale of 0, which would make NaN of the -inf of keys that are not visible.
+inline constexpr float kLeastScale = 1e-30f;
 
 /// Shape of a block's work. Query rows: kRowWaves * kRowTiles * kSize.
 template <class Element, int kHeadDim, int kProduct, int kRowTileCount, int kRowWaveCount, int kKeyWaveCount,
-          int kTileKeys>
+          int kTileKeys, bool kQueriesRest = false>
 struct Shape {
   using T = Element;
   using P = Product<T, kProduct>;
@@ -42,7 +44,9 @@ struct Shape {
   static constexpr bool kTableFits = kTilesBytes + LdsTable<kKeys, kThreads>::kBytes <= kTarget.lds_bytes;
   using Table = typename TableOf<kTableFits>::type;
   using Copies = KeyCopies<KeyTile, ValueTile, Table>;
-  static constexpr int kLdsBytes = kTilesBytes + Table::kBytes;
+  static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
+  using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest>;
+  static constexpr int kLdsBytes = kTablesEnd + kWaves * Queries::kBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
@@ -62,7 +66,7 @@ template <class S> struct Attend {
   const LdsBytes lds;
   const u32 wave, row_wave, key_wave;
   float scale; // of logits, log2, never negative
-  Operand queries[S::kRowTiles][S::kDimSteps];
+  typename S::Queries queries;
   KeyRange visible[kLaneRows]; // of this lane's rows
   KeyRange seen, all_see;      // of any, and of every, row of this wave
   KeyRange visited;            // by the block
@@ -72,7 +76,7 @@ template <class S> struct Attend {
   ROCADE_DEVICE Attend(const Args& a, const Item& item, u32 kv_head, LdsBytes block_lds)
       : args(a), mask(a, item), rows(a, item, kv_head, S::kBlockRows), lds(block_lds),
         wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
-        key_wave(wave % S::kKeyWaves) {
+        key_wave(wave % S::kKeyWaves), queries(block_lds + S::kTablesEnd + wave * S::Queries::kBytes) {
     output.clear();
     find_visible();
     load_queries();
@@ -101,8 +105,7 @@ template <class S> struct Attend {
   // arguments is given anew: they would take registers all along.
   ROCADE_DEVICE void store(const Args& again, const Item& item) {
     float total[kLaneRows];
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k)
+    ROCADE_FOR (k, kLaneRows)
       total[k] = softmax.total(k);
     if constexpr (S::kKeyWaves > 1) {
       using Exchange = StateExchange<P, kLaneRows, S::kRowTiles, S::kOutTiles>;
@@ -111,7 +114,6 @@ template <class S> struct Attend {
       if (key_wave > 0)
         Exchange::leave(mine + (key_wave - 1) * Exchange::kBytes, softmax.base, total, output);
       barrier();
-      ROCADE_UNROLL
       for (u32 w = 1; key_wave == 0 && w < S::kKeyWaves; ++w)
         Exchange::merge(mine + (w - 1) * Exchange::kBytes, softmax.base, total, output);
       barrier();
@@ -120,8 +122,7 @@ template <class S> struct Attend {
     }
     const Rows these(again, item, rows.kv_head, S::kBlockRows);
     const Results<S> results(again, these);
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k)
+    ROCADE_FOR (k, kLaneRows)
       if (these.holds(row(k)))
         results.store(row(k), k, softmax.base[k], total[k], output);
   }
@@ -134,8 +135,7 @@ private:
   }
 
   ROCADE_DEVICE void find_visible() {
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k)
+    ROCADE_FOR (k, kLaneRows)
       visible[k] = mask.visible(rows.position(rows.within(row(k))));
     if (rows.listed() || args.mask != nullptr) {
       seen = visited = mask.keys;
@@ -154,21 +154,22 @@ private:
 
   // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
   ROCADE_DEVICE void load_queries() {
-    scale = __builtin_fabsf(args.scale) * kLog2E;
-    ROCADE_UNROLL
-    for (int m = 0; m < S::kRowTiles; ++m)
-      ROCADE_UNROLL
-    for (int p = 0; p < P::kPieces; ++p) {
-      const u32 at = rows.within(row(m * P::kLaneRows + P::piece_row(p)));
-      const T* from = static_cast<const T*>(args.q) + rows.place(at, args.q_row, args.q_head);
-      ROCADE_UNROLL
-      for (int s = 0; s < S::kDimSteps; ++s)
-        load_piece(queries[m][s], p, from, static_cast<u32>(s * P::kDepth + P::piece_depth(p)));
-    }
-    if (args.scale < 0)
-      for (auto& tile : queries)
-        for (auto& operand : tile)
+    scale = __builtin_fmaxf(__builtin_fabsf(args.scale) * kLog2E, kLeastScale);
+    ROCADE_FOR (m, S::kRowTiles) {
+      const T* from[P::kPieces];
+      ROCADE_FOR (p, P::kPieces) {
+        const u32 at = rows.within(row(m * P::kLaneRows + P::piece_row(p)));
+        from[p] = static_cast<const T*>(args.q) + rows.place(at, args.q_row, args.q_head);
+      }
+      ROCADE_FOR (s, S::kDimSteps) {
+        Operand operand;
+        ROCADE_FOR (p, P::kPieces)
+          load_piece(operand, p, from[p], static_cast<u32>(s * P::kDepth + P::piece_depth(p)));
+        if (args.scale < 0)
           operand = bits_as<Operand>(bits_as<Words4>(operand) ^ 0x80008000u);
+        queries.set(m, s, operand);
+      }
+    }
   }
 
   // Piece p of an operand; zeros beyond head_dim.
@@ -177,8 +178,7 @@ private:
     Piece piece = *reinterpret_cast<const Piece*>(from + (d < args.head_dim ? d : 0));
     if (args.head_dim < S::kDim && d >= args.head_dim)
       piece = Piece{};
-    ROCADE_UNROLL
-    for (int e = 0; e < P::kPiece; ++e) {
+    ROCADE_FOR (e, P::kPiece) {
       const u16 bits = piece[e];
       operand[p * P::kPiece + e] = bits_as<T>(bits);
     }
@@ -204,29 +204,23 @@ private:
     const RowReader<typename S::KeyTile, P> reader;
     const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     logits.clear();
-    ROCADE_UNROLL
-    for (int n = 0; n < S::kKeyTiles; ++n)
-      ROCADE_UNROLL
-    for (int s = 0; s < S::kDimSteps; ++s) {
-      const Operand columns = reader.read(from, n, s);
-      ROCADE_UNROLL
-      for (int m = 0; m < S::kRowTiles; ++m)
-        P::multiply(logits.part[m][n], queries[m][s], columns);
-    }
+    ROCADE_FOR (n, S::kKeyTiles)
+      ROCADE_FOR (s, S::kDimSteps) {
+        const Operand columns = reader.read(from, n, s);
+        ROCADE_FOR (m, S::kRowTiles)
+          P::multiply(logits.part[m][n], queries.get(m, s), columns);
+      }
   }
 
   ROCADE_DEVICE void multiply_values(const typename S::Logits& weights, LdsBytes values) {
     using Reader = ColumnReader<typename S::ValueTile, P>;
     const LdsBytes from = values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
-    ROCADE_UNROLL
-    for (int t = 0; t < S::kKeySteps; ++t) {
+    ROCADE_FOR (t, S::kKeySteps) {
       Operand columns[S::kOutTiles];
       Reader::read(from, t, columns);
-      ROCADE_UNROLL
-      for (int m = 0; m < S::kRowTiles; ++m) {
+      ROCADE_FOR (m, S::kRowTiles) {
         const Operand operand = weights_of(weights, m, t);
-        ROCADE_UNROLL
-        for (int i = 0; i < S::kOutTiles; ++i)
+        ROCADE_FOR (i, S::kOutTiles)
           P::multiply(output.part[m][i], operand, columns[i]);
       }
     }
@@ -234,8 +228,7 @@ private:
 
   static ROCADE_DEVICE Operand weights_of(const typename S::Logits& weights, int m, int t) {
     Vector<float, 8> x;
-    ROCADE_UNROLL
-    for (int e = 0; e < 8; ++e) {
+    ROCADE_FOR (e, 8) {
       const int at = 8 * t + e;
       x[e] = weights.part[m][at / P::kResults][at % P::kResults];
     }
@@ -245,47 +238,38 @@ private:
   // Logits become cap * tanh(logit / cap) in units of cap; returns their scale in log2.
   ROCADE_DEVICE float cap(typename S::Logits& logits) const {
     const float factor = 2 * scale / args.soft_cap; // tanh(x) = 1 - 2 / (1 + exp2(2 x log2 e))
-    ROCADE_UNROLL
-    for (auto& part : logits.part)
-      ROCADE_UNROLL
-    for (auto& tile : part)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r)
-      tile[r] = 1 - 2 * reciprocal(1 + exp2(tile[r] * factor));
+    ROCADE_FOR(m, S::kRowTiles)
+      ROCADE_FOR(n, S::kKeyTiles)
+        ROCADE_FOR(r, P::kResults)
+          logits.part[m][n][r] = 1 - 2 * reciprocal(1 + exp2(logits.part[m][n][r] * factor));
     return args.soft_cap * kLog2E;
   }
 
   ROCADE_DEVICE void hide(typename S::Logits& logits, i32 first) const {
-    ROCADE_UNROLL
-    for (int m = 0; m < S::kRowTiles; ++m)
-      ROCADE_UNROLL
-    for (int n = 0; n < S::kKeyTiles; ++n)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r) {
-      const KeyRange sees = visible[m * P::kLaneRows + P::row_of(r)];
-      const i32 key = first + n * P::kColumns + P::column(r);
-      if (static_cast<u32>(key - sees.begin) >= static_cast<u32>(sees.end - sees.begin))
-        logits.part[m][n][r] = kNegativeInfinity;
-    }
+    ROCADE_FOR (m, S::kRowTiles)
+      ROCADE_FOR (n, S::kKeyTiles)
+        ROCADE_FOR (r, P::kResults) {
+          const KeyRange sees = visible[m * P::kLaneRows + P::row_of(r)];
+          const i32 key = first + n * P::kColumns + P::column(r);
+          if (static_cast<u32>(key - sees.begin) >= static_cast<u32>(sees.end - sees.begin))
+            logits.part[m][n][r] = kNegativeInfinity;
+        }
     if (args.mask != nullptr)
       hide_by_bits(logits, first);
   }
 
   ROCADE_DEVICE void hide_by_bits(typename S::Logits& logits, i32 first) const {
     const u8* bits = static_cast<const u8*>(args.mask);
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k) {
+    ROCADE_FOR (k, kLaneRows) {
       const i64 start = rows.item.mask_bit + i64{rows.token(rows.within(row(k)))} * rows.item.mask_step;
-      ROCADE_UNROLL
-      for (int n = 0; n < S::kKeyTiles; ++n)
-        ROCADE_UNROLL
-      for (int r = 0; r < P::kResults; ++r) {
-        if (P::row_of(r) != k % P::kLaneRows)
-          continue;
-        const i64 bit = start + smaller(first + n * P::kColumns + P::column(r), mask.keys.end - 1);
-        if ((bits[bit >> 3] >> (bit & 7) & 1) == 0)
-          logits.part[k / P::kLaneRows][n][r] = kNegativeInfinity;
-      }
+      ROCADE_FOR (n, S::kKeyTiles)
+        ROCADE_FOR (r, P::kResults) {
+          if (P::row_of(r) != k % P::kLaneRows)
+            continue;
+          const i64 bit = start + smaller(first + n * P::kColumns + P::column(r), mask.keys.end - 1);
+          if ((bits[bit >> 3] >> (bit & 7) & 1) == 0)
+            logits.part[k / P::kLaneRows][n][r] = kNegativeInfinity;
+        }
     }
   }
 };

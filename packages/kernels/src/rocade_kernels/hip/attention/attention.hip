@@ -13,11 +13,14 @@ constexpr int kMostKeys = kTarget.lds_bytes / (4 * kDim * static_cast<int>(sizeo
 #if ROCADE_VARIANT_DECODE
 constexpr int kWaveKeys = 32;
 constexpr int kWaves = kMostKeys > 4 * kWaveKeys ? 4 : kMostKeys >= 2 * kWaveKeys ? 2 : 1;
-using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kWaves * kWaveKeys>;
-#else
+using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kWaves * kWaveKeys, kWave != 64>;
+#elif defined(__AMDGCN__)
 constexpr int kWaves = kDim > 128 ? 4 : 8;
-constexpr int kRowTiles = kWave == 64 ? 1 : 2;
-using Work = Shape < Element, kDim, kWave == 64 ? 32 : 16, kRowTiles, kWaves, 1, kMostKeys<64 ? 32 : 64>;
+using Work = Shape<Element, kDim, 32, 1, kWaves, 1, kMostKeys < 64 ? 32 : 64>;
+#else
+// Queries rest in shared memory: there are 255 registers a thread.
+constexpr int kRowTiles = kDim > 128 ? 1 : 2;
+using Work = Shape<Element, kDim, 16, kRowTiles, 4, 1, 32 * kRowTiles, true>;
 #endif
 
 } // namespace rocade

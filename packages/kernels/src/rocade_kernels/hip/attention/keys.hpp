@@ -55,6 +55,7 @@ struct KeyPlaces {
 template <int kKeys, int kThreads> struct LdsTable {
   static constexpr int kEntry = sizeof(Places), kBytes = 2 * kKeys * kEntry;
   static constexpr int kOwn = (kKeys + kThreads - 1) / kThreads; // entries of one thread in a table
+  static constexpr int kAtOnce = 4;                              // rows to look up together
 
   const KeyPlaces places;
   const i32 end;
@@ -93,16 +94,14 @@ private:
   ROCADE_DEVICE void fetch(i32 tile) {
     if (places.pages == nullptr || tile >= end)
       return;
-    ROCADE_UNROLL
-    for (int k = 0; k < kOwn; ++k)
+    ROCADE_FOR (k, kOwn)
       if (entry(k) < kKeys)
         page[k] = places.page(key(tile, k));
   }
   ROCADE_DEVICE void write(i32 tile, int parity) const {
     if (tile >= end)
       return;
-    ROCADE_UNROLL
-    for (int k = 0; k < kOwn; ++k)
+    ROCADE_FOR (k, kOwn)
       if (entry(k) < kKeys)
         write_lds(tables + parity * (kBytes / 2) + entry(k) * kEntry, places.at(key(tile, k), page[k]));
   }
@@ -112,7 +111,7 @@ private:
 /// Rows of tiles in the lanes of each wave, for GPUs whose LDS is full: lane L knows row L, and copies read
 /// lanes. All lanes of a copy fill the same row.
 template <int kKeys, int kThreads> struct LaneTable {
-  static constexpr int kBytes = 0;
+  static constexpr int kBytes = 0, kAtOnce = 1;
   static_assert(kKeys <= kWave);
 
   const KeyPlaces places;
@@ -173,13 +172,12 @@ template <class KeyTile, class ValueTile, class Table> struct KeyCopies {
   }
 
 private:
-  static constexpr int kAtOnce = 4; // rows to look up together
+  static constexpr int kAtOnce = Table::kAtOnce;
 
   template <int kFirst> ROCADE_DEVICE void start_some(int parity, LdsBytes to) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
     Places rows[kCount];
-    ROCADE_UNROLL
-    for (int k = 0; k < kCount; ++k)
+    ROCADE_FOR (k, kCount)
       rows[k] = table.row(parity, KeyTile::copy_row(wave), KeyTile::copy_step(kFirst + k));
     each<kCount>([&]<int k>() { start_copy<kFirst + k>(rows[k], to); });
   }

@@ -20,27 +20,22 @@ template <class P, int kLaneRows, int kRowTiles, int kOutTiles> struct StateExch
 
   static ROCADE_DEVICE void leave(LdsBytes lds, const float (&base)[kLaneRows],
                                   const float (&total)[kLaneRows], const Output& output) {
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k) {
+    ROCADE_FOR (k, kLaneRows) {
       write_lds(place(lds, 2 * k), base[k]);
       write_lds(place(lds, 2 * k + 1), total[k]);
     }
-    ROCADE_UNROLL
-    for (int m = 0; m < kRowTiles; ++m)
-      ROCADE_UNROLL
-    for (int i = 0; i < kOutTiles; ++i)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r) {
-      const float x = output.part[m][i][r];
-      write_lds(place(lds, index(m, i, r)), x);
-    }
+    ROCADE_FOR (m, kRowTiles)
+      ROCADE_FOR (i, kOutTiles)
+        ROCADE_FOR (r, P::kResults) {
+          const float x = output.part[m][i][r];
+          write_lds(place(lds, index(m, i, r)), x);
+        }
   }
 
   static ROCADE_DEVICE void merge(LdsBytes lds, float (&base)[kLaneRows], float (&total)[kLaneRows],
                                   Output& output) {
     float own[kLaneRows], other[kLaneRows];
-    ROCADE_UNROLL
-    for (int k = 0; k < kLaneRows; ++k) {
+    ROCADE_FOR (k, kLaneRows) {
       const float their_base = read_lds<float>(place(lds, 2 * k));
       const float their_total = read_lds<float>(place(lds, 2 * k + 1));
       const float top = __builtin_fmaxf(base[k], their_base);
@@ -50,16 +45,13 @@ template <class P, int kLaneRows, int kRowTiles, int kOutTiles> struct StateExch
       base[k] = top;
       total[k] = total[k] * own[k] + their_total * other[k];
     }
-    ROCADE_UNROLL
-    for (int m = 0; m < kRowTiles; ++m)
-      ROCADE_UNROLL
-    for (int i = 0; i < kOutTiles; ++i)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r) {
-      const int k = m * P::kLaneRows + P::row_of(r);
-      const float x = read_lds<float>(place(lds, index(m, i, r)));
-      output.part[m][i][r] = output.part[m][i][r] * own[k] + x * other[k];
-    }
+    ROCADE_FOR (m, kRowTiles)
+      ROCADE_FOR (i, kOutTiles)
+        ROCADE_FOR (r, P::kResults) {
+          const int k = m * P::kLaneRows + P::row_of(r);
+          const float x = read_lds<float>(place(lds, index(m, i, r)));
+          output.part[m][i][r] = output.part[m][i][r] * own[k] + x * other[k];
+        }
   }
 };
 
@@ -104,23 +96,19 @@ private:
   // f(first element, values) for all runs of row k that are part of the head.
   template <class F> ROCADE_DEVICE void each_run(int k, const typename S::Output& output, F&& f) const {
     const int m = k / P::kLaneRows;
-    ROCADE_UNROLL
-    for (int i = 0; i < S::kOutTiles; i += kWide)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; r += P::kRun) {
-      if (P::row_of(r) != k % P::kLaneRows)
-        continue;
-      ROCADE_UNROLL
-      for (int e = 0; e < kRun; e += kStore) {
-        Vector<float, kStore> x;
-        ROCADE_UNROLL
-        for (int j = 0; j < kStore; ++j)
-          x[j] = output.part[m][i + (e + j) % kWide][r + (e + j) / kWide];
-        const u32 d = static_cast<u32>(Reader::element(i, P::column(r)) + e);
-        if (d < args.head_dim)
-          f(d, x);
+    ROCADE_FOR_BY (i, S::kOutTiles, kWide)
+      ROCADE_FOR_BY (r, P::kResults, P::kRun) {
+        if (P::row_of(r) != k % P::kLaneRows)
+          continue;
+        ROCADE_FOR_BY (e, kRun, kStore) {
+          Vector<float, kStore> x;
+          ROCADE_FOR (j, kStore)
+            x[j] = output.part[m][i + (e + j) % kWide][r + (e + j) / kWide];
+          const u32 d = static_cast<u32>(Reader::element(i, P::column(r)) + e);
+          if (d < args.head_dim)
+            f(d, x);
+        }
       }
-    }
   }
 
   // The state's values count by its lse; a state of no weight may hold anything, NaN included.

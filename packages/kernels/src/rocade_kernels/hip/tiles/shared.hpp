@@ -8,8 +8,9 @@ namespace rocade {
 
 inline constexpr int kChunk = 16; // bytes
 
-/// In front of loops over registers: indices must be constants.
-#define ROCADE_UNROLL _Pragma("unroll")
+/// Loops over registers, unrolled: their indices must be constants.
+#define ROCADE_FOR_BY(k, n, step) _Pragma("unroll") for (int k = 0; k < n; k += step)
+#define ROCADE_FOR(k, n) ROCADE_FOR_BY (k, n, 1)
 
 /// f.operator()<k>() for k from 0 to n - 1.
 template <int n, int k = 0, class F> ROCADE_DEVICE void each(F&& f) {
@@ -120,8 +121,7 @@ private:
   // Lanes of a group hold depths 4 * group + 0..3 of both halves of the step.
   static ROCADE_DEVICE void read_quads(LdsBytes from, Operand (&out)[kOperands]) {
     const int row = 4 * P::group() + lane() % 16 / 4;
-    ROCADE_UNROLL
-    for (int i = 0; i < kOperands; ++i) {
+    ROCADE_FOR (i, kOperands) {
       const int chunk = i * (P::kColumns / 8) + lane() % P::kColumns / 16 * 2 + lane() % 4 / 2;
       const LdsBytes at =
           from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row % 4, chunk) * kChunk + lane() % 2 * 8;
@@ -135,18 +135,14 @@ private:
 
   static ROCADE_DEVICE void read_in_registers(LdsBytes from, Operand (&out)[kOperands]) {
     const LdsBytes at = from + 4 * P::group() * Tile::kRowBytes + lane() % P::kColumns * (kWide * 2);
-    ROCADE_UNROLL
-    for (int block = 0; block < kOperands / kWide; ++block) {
+    ROCADE_FOR (block, kOperands / kWide) {
       Wide rows[8];
-      ROCADE_UNROLL
-      for (int j = 0; j < 8; ++j)
+      ROCADE_FOR (j, 8)
         rows[j] = read_lds<Wide>(at + (j / 4 * (P::kDepth / 2) + j % 4) * Tile::kRowBytes +
                                  block * (kWide * P::kColumns * 2));
-      ROCADE_UNROLL
-      for (int w = 0; w < kWide / 2; ++w) {
+      ROCADE_FOR (w, kWide / 2) {
         Vector<u32, 4> low, high;
-        ROCADE_UNROLL
-        for (int pair = 0; pair < 4; ++pair) {
+        ROCADE_FOR (pair, 4) {
           const u32 first = rows[2 * pair][w], second = rows[2 * pair + 1][w];
           low[pair] = low_halves(first, second);
           high[pair] = high_halves(first, second);
@@ -159,12 +155,36 @@ private:
 #else
   static ROCADE_DEVICE void read_matrices(LdsBytes from, Operand (&out)[kOperands]) {
     const int row = lane() % 16;
-    ROCADE_UNROLL
-    for (int i = 0; i < kOperands; ++i)
+    ROCADE_FOR (i, kOperands)
       out[i] = read_transposed<T>(from + row * Tile::kRowBytes +
                                   Tile::Rearranged::chunk(row, 2 * i + lane() / 16) * kChunk);
   }
 #endif
+};
+
+/// Operands of a wave that stay the same: in registers, or (`kRest`) in LDS where registers are scarce. A
+/// lane reads what it wrote itself.
+template <class P, int kTiles, int kSteps, bool kRest> struct RestingOperands {
+  static constexpr int kBytes = 0;
+  typename P::Operand held[kTiles][kSteps];
+
+  ROCADE_DEVICE explicit RestingOperands(LdsBytes) {}
+  ROCADE_DEVICE void set(int m, int s, typename P::Operand x) { held[m][s] = x; }
+  ROCADE_DEVICE typename P::Operand get(int m, int s) const { return held[m][s]; }
+};
+
+template <class P, int kTiles, int kSteps> struct RestingOperands<P, kTiles, kSteps, true> {
+  static constexpr int kBytes = kTiles * kSteps * kWave * kChunk;
+  LdsBytes lds;
+
+  ROCADE_DEVICE explicit RestingOperands(LdsBytes wave_lds) : lds(wave_lds + lane() * kChunk) {}
+  ROCADE_DEVICE void set(int m, int s, typename P::Operand x) const { write_lds(at(m, s), x); }
+  ROCADE_DEVICE typename P::Operand get(int m, int s) const {
+    return read_lds<typename P::Operand>(at(m, s));
+  }
+
+private:
+  ROCADE_DEVICE LdsBytes at(int m, int s) const { return lds + (m * kSteps + s) * (kWave * kChunk); }
 };
 
 } // namespace rocade

@@ -15,11 +15,9 @@ template <class P, int kTiles, int kColumnTiles> struct RegisterTile {
   typename P::Result part[kTiles][kColumnTiles];
 
   ROCADE_DEVICE void clear() {
-    ROCADE_UNROLL
-    for (auto& row : part)
-      ROCADE_UNROLL
-    for (auto& tile : row)
-      tile = typename P::Result{};
+    ROCADE_FOR(m, kTiles)
+      ROCADE_FOR(n, kColumnTiles)
+        part[m][n] = typename P::Result{};
   }
 };
 
@@ -33,8 +31,7 @@ template <class P, int kTiles> struct Softmax {
   Pair sum[kRows];   // of the lane's own weights
 
   ROCADE_DEVICE Softmax() {
-    ROCADE_UNROLL
-    for (int k = 0; k < kRows; ++k)
+    ROCADE_FOR (k, kRows)
       base[k] = kNegativeInfinity, sum[k] = Pair{};
   }
 
@@ -47,8 +44,7 @@ template <class P, int kTiles> struct Softmax {
                             RegisterTile<P, kTiles, kOutputs>& outputs) {
     float top[kRows];
     bool rises = false;
-    ROCADE_UNROLL
-    for (int k = 0; k < kRows; ++k) {
+    ROCADE_FOR (k, kRows) {
       top[k] =
           P::over_row(largest(logits, k), [](float a, float b) { return __builtin_fmaxf(a, b); }) * scale;
       rises |= top[k] > base[k] + kSlack;
@@ -60,21 +56,18 @@ template <class P, int kTiles> struct Softmax {
   /// Turns logits into weights, and adds them up.
   template <int kColumnTiles>
   ROCADE_DEVICE void weigh(RegisterTile<P, kTiles, kColumnTiles>& logits, float scale) {
-    ROCADE_UNROLL
-    for (int m = 0; m < kTiles; ++m)
-      ROCADE_UNROLL
-    for (int n = 0; n < kColumnTiles; ++n)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; r += 2) {
-      const int k = m * P::kLaneRows + P::row_of(r);
-      Pair x = {logits.part[m][n][r], logits.part[m][n][r + 1]};
-      x = __builtin_elementwise_fma(x, Pair(scale), Pair(-shift(k)));
-      x.x = exp2(x.x);
-      x.y = exp2(x.y);
-      sum[k] += x;
-      logits.part[m][n][r] = x.x;
-      logits.part[m][n][r + 1] = x.y;
-    }
+    ROCADE_FOR (m, kTiles)
+      ROCADE_FOR (n, kColumnTiles)
+        ROCADE_FOR_BY (r, P::kResults, 2) {
+          const int k = m * P::kLaneRows + P::row_of(r);
+          Pair x = {logits.part[m][n][r], logits.part[m][n][r + 1]};
+          x = __builtin_elementwise_fma(x, Pair(scale), Pair(-shift(k)));
+          x.x = exp2(x.x);
+          x.y = exp2(x.y);
+          sum[k] += x;
+          logits.part[m][n][r] = x.x;
+          logits.part[m][n][r + 1] = x.y;
+        }
   }
 
   /// Sum of a row's weights over its lanes.
@@ -86,33 +79,27 @@ private:
   template <int kColumnTiles>
   static ROCADE_DEVICE float largest(const RegisterTile<P, kTiles, kColumnTiles>& logits, int k) {
     float top = kNegativeInfinity;
-    ROCADE_UNROLL
-    for (int n = 0; n < kColumnTiles; ++n)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r)
-      if (P::row_of(r) == k % P::kLaneRows)
-        top = __builtin_fmaxf(top, logits.part[k / P::kLaneRows][n][r]);
+    ROCADE_FOR (n, kColumnTiles)
+      ROCADE_FOR (r, P::kResults)
+        if (P::row_of(r) == k % P::kLaneRows)
+          top = __builtin_fmaxf(top, logits.part[k / P::kLaneRows][n][r]);
     return top;
   }
 
   template <int kOutputs>
   ROCADE_DEVICE void rescale(const float (&top)[kRows], RegisterTile<P, kTiles, kOutputs>& outputs) {
     float factor[kRows];
-    ROCADE_UNROLL
-    for (int k = 0; k < kRows; ++k) {
+    ROCADE_FOR (k, kRows) {
       const float before = base[k];
       base[k] =
           top[k] > before + kSlack ? top[k] : before; // row by row: a row's bits do not depend on others
       factor[k] = before == base[k] ? 1.0f : exp2(before - base[k]);
       sum[k] *= factor[k];
     }
-    ROCADE_UNROLL
-    for (int m = 0; m < kTiles; ++m)
-      ROCADE_UNROLL
-    for (int i = 0; i < kOutputs; ++i)
-      ROCADE_UNROLL
-    for (int r = 0; r < P::kResults; ++r)
-      outputs.part[m][i][r] *= factor[m * P::kLaneRows + P::row_of(r)];
+    ROCADE_FOR (m, kTiles)
+      ROCADE_FOR (i, kOutputs)
+        ROCADE_FOR (r, P::kResults)
+          outputs.part[m][i][r] *= factor[m * P::kLaneRows + P::row_of(r)];
   }
 };
 
