@@ -23,7 +23,7 @@ from rocade.conformance.oracle_states import pack_bits
 api: Any = rocade
 cascade_api: Any = cascade
 
-WORKSPACE_BYTES = 32 << 20
+WORKSPACE_BYTES = 128 << 20  # what FlashInfer's documentation recommends
 
 
 class Buffers(NamedTuple):

@@ -5,6 +5,8 @@ Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S pag
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import NamedTuple
 
 import torch
@@ -20,6 +22,8 @@ from rocade.backends.hip._work import MERGE_THREADS, Work, work_of
 from rocade_kernels import hip_abi
 from rocade_kernels.attention_launch import AttentionShape
 from rocade_kernels.runtime import Layout
+
+log = logging.getLogger("rocade")
 
 ALIGN = 16  # bytes, of every address and stride that the kernels see
 VARIANTS = ("decode", "")  # few query rows a tile, many
@@ -159,7 +163,7 @@ class AttentionPlan:
         positions = base + work.facts.positions if work.facts.positions >= 0 else 0
         mask = 0 if problem.mask is None else problem.mask.bits.data_ptr()
         for launch in self._launches:
-            k, v = _checked([args.kv[level] for level in launch.levels])
+            k, v = _readable([args.kv[level] for level in launch.levels])
             block = launch.launcher.arguments()
             block.fill(
                 *(base + work.facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
@@ -232,23 +236,27 @@ def _kv_strides(tensor: torch.Tensor) -> tuple[int, int, int]:
     return (strides[0], strides[1], strides[2]) if len(strides) == 4 else (0, strides[0], strides[1])
 
 
-def _checked(levels: list[KV]) -> KV:
-    """K and V where the kernels can read them; a pool without pages becomes one of a page of zeros."""
+def _readable(levels: list[KV]) -> KV:
+    """K and V of a launch where the kernels can read them; a pool without pages becomes a page of zeros."""
     kv = levels[0]
-    for name, tensor in zip("kv", kv, strict=True):
-        if not _is_readable(tensor):
-            raise invalid(
-                name,
-                f"address {tensor.data_ptr():#x} and strides {list(tensor.stride())} of {tensor.dtype}",
-                f"an address and strides that are multiples of {ALIGN} bytes",
-            )
     for other in levels[1:]:
         if any(a.data_ptr() != b.data_ptr() or a.stride() != b.stride() for a, b in zip(kv, other, strict=True)):
             raise invalid("paged_kv_cache", "a cache for each level", "one cache for all paged levels")
     if kv.k.shape[0] == 0 and kv.k.dim() == 4:
         page = kv.k.new_zeros((1, *kv.k.shape[1:]))
         return KV(page, page)
-    return kv
+    if _is_readable(kv.k) and _is_readable(kv.v):
+        return kv
+    _warn_of_copies()
+    return KV(*(t if _is_readable(t) else t.clone(memory_format=torch.contiguous_format) for t in kv))
+
+
+@functools.cache
+def _warn_of_copies() -> None:
+    log.warning(
+        "K or V lies at an address, or has strides, that are no multiples of %d bytes: every run copies all of it",
+        ALIGN,
+    )
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
