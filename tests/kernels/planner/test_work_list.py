@@ -1,6 +1,8 @@
-"""GPU work lists: every (row, head, visible key) exactly once, states merged exactly once, blocks balanced."""
+"""GPU work lists: every visible key of a row and head once, every state merged once, blocks balanced."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
@@ -63,9 +65,9 @@ def level_of(levels: list[Level], item: Item) -> tuple[int, int]:
         for request, keys in enumerate(level.kv):
             entries = -(-keys // level.page_size) if level.page_size else keys
             rows = range(sum(level.qo[:request]), sum(level.qo[: request + 1]))
-            if item.q_begin in rows and item.kv_base == first and level.first_entry <= item.kv_base:
-                if number == len(levels) - 1 or item.kv_base < levels[number + 1].first_entry:
-                    return number, request
+            within = number == len(levels) - 1 or item.kv_base < levels[number + 1].first_entry
+            if item.q_begin in rows and item.kv_base == first and within:
+                return number, request
             first += entries
     raise AssertionError(f"{item} is of no request")
 
@@ -212,8 +214,11 @@ def test_blocks_of_a_prefill_end_together(rows: int, causal: bool) -> None:
 def test_short_work_is_not_cut() -> None:
     made = make([Level([1], [256])], (8, 8))
     assert made.facts.num_merges == 0
-    assert (
-        made.facts.grid == (0, 0, 8, 0)
+    assert made.facts.grid == (
+        0,
+        0,
+        8,
+        0,
     )  # one block a head; the others could only help for less than a merge takes
 
 
@@ -275,7 +280,7 @@ def test_keys_near_2_to_31() -> None:
     ranges = sorted((i.kv_begin, i.kv_end) for i in whole.items)
     assert ranges[0][0] == 0
     assert ranges[-1][1] == keys
-    assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(ranges))
     with pytest.raises(NativeError, match="more keys"):
         make([Level([1], [2**31 - 1], page_size=16)], (4, 1))
 

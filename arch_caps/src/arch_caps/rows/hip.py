@@ -1,4 +1,4 @@
-"""Rows of backend `hip`: our own GPU kernels. One list of work for every attention op; merges, sums and appends."""
+"""Rows of backend `hip`: our own GPU kernels for every attention op, merge, sum and append."""
 
 from dataclasses import replace
 

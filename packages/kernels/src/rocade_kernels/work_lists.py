@@ -1,5 +1,4 @@
-"""Work lists of the GPU attention kernel: planned from host addresses by the native library, with no tensor
-library.
+"""Work lists of the GPU attention kernel, planned by the native library from host addresses.
 
 A list is planned first, which says how much memory it takes, and written once to where it is wanted.
 """
@@ -14,7 +13,7 @@ from rocade_kernels.cpu_plans import LevelArrays, check
 
 
 class WorkShape(NamedTuple):
-    """A shape of the attention kernel on one device. Times are nanoseconds of a block while all blocks run."""
+    """A shape of the attention kernel on one device. Times are those of a block while all blocks run."""
 
     rows: int  # packed query rows of a tile
     keys: int  # of a step
@@ -130,7 +129,7 @@ class WorkPlanner:
         )
         check(self._lib.rk_work_plan(self._handle, packed, self._facts), "plan")
         facts = self._facts
-        return WorkFacts(*facts[:4], tuple(facts[4:8]), tuple(facts[8:12]), *facts[12:])
+        return WorkFacts._make((*facts[:4], tuple(facts[4:8]), tuple(facts[8:12]), *facts[12:]))
 
     def write(self, address: int) -> None:
         """Write the list that was planned last to host memory of `facts.bytes` bytes, 16-byte aligned."""

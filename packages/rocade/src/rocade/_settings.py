@@ -43,8 +43,8 @@ FUSED_CASCADE = Setting(
     "FLASHINFER_HIP_FUSED_CASCADE",
     bool,
     None,
-    "How rocade's GPU kernels run a cascade, read at each plan. Unset: all levels in one launch, and one merge. "
-    "1: level by level, where each level's kernel merges the state so far into its own result. 0: level by level, "
+    "How rocade's GPU kernels run a cascade, read at each plan. Unset: all levels at once, and one merge. "
+    "1: level by level; each level's kernel merges the state so far into its own result. 0: level by level, "
     "with a merge kernel after each.",
 )
 

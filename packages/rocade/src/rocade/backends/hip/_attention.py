@@ -72,12 +72,35 @@ class _Launch(NamedTuple):
     levels: tuple[int, ...]  # that it is for: all with the same K and V
 
 
+class _To(NamedTuple):
+    """Where a run's results go: addresses, strides of rows and heads, and the tensors themselves."""
+
+    partials: tuple[int, int]
+    results: tuple[int, int]
+    result_strides: tuple[int, ...]
+    states: tuple[int, int]  # a state that is merged in, or zeros
+    state_strides: tuple[int, ...]
+    reads: tuple[torch.Tensor, ...]
+    writes: tuple[torch.Tensor, ...]
+
+
 class AttentionPlan:
     """One list for all levels: a launch, or one for each kind of tile and of K and V, and at most one merge."""
 
     backend = "hip"
 
-    __slots__ = ("_fixed", "_gpu", "_launches", "_list", "_merge", "_problem", "_reads", "_work", "request")
+    __slots__ = (
+        "_fixed",
+        "_gpu",
+        "_launches",
+        "_list",
+        "_merge",
+        "_problem",
+        "_reads",
+        "_work",
+        "request",
+        "workspace_bytes",
+    )
 
     def __init__(self, request: Request, problem: Problem, only_level: int = -1) -> None:
         """Plan; `only_level` makes a list of that level's keys alone."""
@@ -85,21 +108,18 @@ class AttentionPlan:
         self._problem = problem
         _check_pages(request)
         self._list, self._gpu, self._work = _planned(request, problem, only_level)
+        self.workspace_bytes = self._list.facts.float_bytes
         dtype = torch_dtype(request.q_dtype)
         self._launches = self._make_launches(dtype, only_level)
         self._merge = self._gpu.kernel(MERGE_PARTIALS, dtype) if self._list.facts.merge_grid else None
         tables = [level.pages.indices for level in problem.levels if level.pages is not None]
-        self._reads = [self._list.memory, *tables, *([] if problem.mask is None else [problem.mask.bits])]
+        masks = () if problem.mask is None else (problem.mask.bits,)
+        self._reads: tuple[torch.Tensor, ...] = (self._list.memory, *tables, *masks)
         group, page_size = request.group_size, max(request.page_size, 1)
         self._fixed = (
             *(request.num_qo_heads, group, request.head_dim_qk, _magic(group)),
             *(page_size, _magic(page_size)),
         )
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Of partial results."""
-        return self._list.facts.float_bytes
 
     def _make_launches(self, dtype: torch.dtype, only_level: int) -> list[_Launch]:
         facts, work = self._list.facts, self._work
@@ -126,81 +146,83 @@ class AttentionPlan:
 
     def run(self, args: RunArgs) -> None:
         """Compute attention into `args.out` and `args.lse`: launches only."""
-        q, out, lse, state = args.q, args.out, args.lse, args.partial
         if not self._launches:
             return
-        q = q if _is_readable(q) else q.clone(memory_format=torch.contiguous_format)
-        if not _is_readable(out):
+        q, out, lse, state = args.q, args.out, args.lse, args.partial
+        if not (_is_readable(q) and _is_readable(out) and (state is None or _is_readable(state.out))):
             self._run_aside(args)
             return
-        results = (out.data_ptr(), 0 if lse is None else lse.data_ptr())
-        strides = (*out.stride()[:2], *((0, 0) if lse is None else lse.stride()))
-        reads, states, state_strides = self._reads, (0, 0), (0, 0, 0, 0)
-        if state is not None:
-            if not _is_readable(state.out):
-                state = state._replace(out=state.out.clone(memory_format=torch.contiguous_format))
-            states = (state.out.data_ptr(), state.lse.data_ptr())
-            state_strides = (*state.out.stride()[:2], *state.lse.stride())
-            reads = [*reads, *state]
         workspace = self._list.workspace()
-        partials = workspace.data_ptr(), workspace.data_ptr() + self._list.facts.lse_offset
-        writes = (out, workspace) if lse is None else (out, lse, workspace)
-        self._attend(args, q, (results, partials, states), (strides, state_strides), reads, writes)
+        partials = workspace.data_ptr()
+        to = _To(
+            (partials, partials + self._list.facts.lse_offset),
+            (out.data_ptr(), 0 if lse is None else lse.data_ptr()),
+            (*out.stride()[:2], *((0, 0) if lse is None else lse.stride())),
+            (0, 0) if state is None else (state.out.data_ptr(), state.lse.data_ptr()),
+            (0, 0, 0, 0) if state is None else (*state.out.stride()[:2], *state.lse.stride()),
+            self._reads if state is None else (*self._reads, *state),
+            (out, workspace) if lse is None else (out, lse, workspace),
+        )
+        self._attend(args, to)
         if self._merge is not None:
-            self._merge_partials((*partials, *results, *states), (*strides, *state_strides), reads, writes)
+            self._merge_partials(self._merge, to)
 
-    def _attend(
-        self,
-        args: RunArgs,
-        q: torch.Tensor,
-        places: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
-        strides: tuple[tuple[int, ...], tuple[int, ...]],
-        reads: list[torch.Tensor],
-        writes: tuple[torch.Tensor, ...],
-    ) -> None:
-        request, problem, work = self.request, self._problem, self._list
-        base = work.memory.data_ptr()
-        positions = base + work.facts.positions if work.facts.positions >= 0 else 0
-        mask = 0 if problem.mask is None else problem.mask.bits.data_ptr()
+    def _attend(self, args: RunArgs, to: _To) -> None:
+        request, facts, q = self.request, self._list.facts, args.q
+        base = self._list.memory.data_ptr()
+        positions = base + facts.positions if facts.positions >= 0 else 0
+        mask = 0 if self._problem.mask is None else self._problem.mask.bits.data_ptr()
+        scales = (args.sm_scale, request.logits_soft_cap, args.v_scale, 0)
         for launch in self._launches:
             k, v = _readable([args.kv[level] for level in launch.levels])
             block = launch.launcher.arguments()
             block.fill(
-                *(base + work.facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
-                *(*places[0], *places[1], *places[2], launch.pages, positions, mask),
-                *(*q.stride()[:2], *strides[0], *_kv_strides(k), *_kv_strides(v), *strides[1]),
-                *(*self._fixed, k.shape[0], request.window_left),
-                *(args.sm_scale, request.logits_soft_cap, args.v_scale, 0),
+                *(base + facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
+                *to.results,
+                *to.partials,
+                *to.states,
+                *(launch.pages, positions, mask),
+                *q.stride()[:2],
+                *to.result_strides,
+                *_kv_strides(k),
+                *_kv_strides(v),
+                *to.state_strides,
+                *self._fixed,
+                *(k.shape[0], request.window_left),
+                *scales,
             )
-            launch.launcher.launch(
-                launch.grid, launch.threads, block, (*reads, q, k, v), writes, launch.lds
-            )
+            reads = (*to.reads, q, k, v)
+            launch.launcher.launch(launch.grid, launch.threads, block, reads, to.writes, launch.lds)
 
-    def _merge_partials(
-        self,
-        places: tuple[int, ...],
-        strides: tuple[int, ...],
-        reads: list[torch.Tensor],
-        writes: tuple[torch.Tensor, ...],
-    ) -> None:
-        assert self._merge is not None
+    def _merge_partials(self, merge: Launcher, to: _To) -> None:
         facts, request = self._list.facts, self.request
         base = self._list.memory.data_ptr()
         group, packs = request.group_size, request.head_dim_vo // 4
-        block = self._merge.arguments()
+        block = merge.arguments()
         block.fill(
             *(base + facts.merges, base + facts.pieces, base + facts.merge_count),
-            *places,
-            *strides,
+            *to.partials,
+            *to.results,
+            *to.states,
+            *to.result_strides,
+            *to.state_strides,
             *(group, _magic(group), packs, _magic(packs), self._work.merge_slices, 0),
         )
-        self._merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, reads, writes)
+        merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, to.reads, to.writes)
 
     def _run_aside(self, args: RunArgs) -> None:
-        """Into memory of its own, for results that lie where the kernels cannot store."""
-        out = torch.empty_like(args.out, memory_format=torch.contiguous_format)
-        self.run(RunArgs(args.q, args.kv, out, args.lse, args.sm_scale, args.v_scale, args.partial))
-        args.out.copy_(out)
+        """With copies of what lies where the kernels cannot read or store."""
+        q, state = _aligned(args.q), args.partial
+        out = args.out if _is_readable(args.out) else torch.empty_like(_aligned(args.out))
+        if state is not None:
+            state = state._replace(out=_aligned(state.out))
+        self.run(RunArgs(q, args.kv, out, args.lse, args.sm_scale, args.v_scale, state))
+        if out is not args.out:
+            args.out.copy_(out)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if _is_readable(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _planned(request: Request, problem: Problem, only_level: int) -> tuple[WorkList, Gpu, Work]:
@@ -240,7 +262,8 @@ def _readable(levels: list[KV]) -> KV:
     """K and V of a launch where the kernels can read them; a pool without pages becomes a page of zeros."""
     kv = levels[0]
     for other in levels[1:]:
-        if any(a.data_ptr() != b.data_ptr() or a.stride() != b.stride() for a, b in zip(kv, other, strict=True)):
+        pairs = zip(kv, other, strict=True)
+        if any(a.data_ptr() != b.data_ptr() or a.stride() != b.stride() for a, b in pairs):
             raise invalid("paged_kv_cache", "a cache for each level", "one cache for all paged levels")
     if kv.k.shape[0] == 0 and kv.k.dim() == 4:
         page = kv.k.new_zeros((1, *kv.k.shape[1:]))
@@ -248,13 +271,13 @@ def _readable(levels: list[KV]) -> KV:
     if _is_readable(kv.k) and _is_readable(kv.v):
         return kv
     _warn_of_copies()
-    return KV(*(t if _is_readable(t) else t.clone(memory_format=torch.contiguous_format) for t in kv))
+    return KV(_aligned(kv.k), _aligned(kv.v))
 
 
 @functools.cache
 def _warn_of_copies() -> None:
     log.warning(
-        "K or V lies at an address, or has strides, that are no multiples of %d bytes: every run copies all of it",
+        "K or V has an address or strides that are no multiples of %d bytes: every run copies all of it",
         ALIGN,
     )
 

@@ -1,5 +1,7 @@
-"""A cascade as FlashInfer's fork runs it: one plan a level, from the last to the first, each state merged into
-the next. Only for `FLASHINFER_HIP_FUSED_CASCADE`; without it all levels are one list."""
+"""A cascade level after level, from the last to the first, as `FLASHINFER_HIP_FUSED_CASCADE` asks for.
+
+Without that setting all levels are one list; see `_attention`.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,7 @@ class LevelPlans:
             args.out.copy_(state.out)
 
     def _run_level(self, level: int, args: RunArgs, to: State, state: State | None) -> None:
-        self._plans[level].run(
-            RunArgs(args.q, args.kv, to.out, to.lse, args.sm_scale, args.v_scale, state)
-        )
+        self._plans[level].run(RunArgs(args.q, args.kv, to.out, to.lse, args.sm_scale, args.v_scale, state))
 
 
 def _new_state(out: torch.Tensor) -> State:

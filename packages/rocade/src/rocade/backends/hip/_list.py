@@ -72,7 +72,8 @@ def make_list(
             f"{workspace.numel()} bytes",
             f"at least {need} bytes for this plan (workspace_size tells)",
         )
-    return WorkList(facts, _write(planner, facts, _home(request, problem, facts, only_level)), workspace, problem.device)
+    home = _home(request, problem, facts, only_level)
+    return WorkList(facts, _write(planner, facts, home), workspace, problem.device)
 
 
 def _home(request: Request, problem: Problem, facts: WorkFacts, only_level: int) -> torch.Tensor:
@@ -116,7 +117,7 @@ def _arrays(level: Level) -> LevelArrays:
 
 
 def first_table(problem: Problem, only_level: int) -> int:
-    """Address of the page ids that places of all paged levels of a list are counted from; 0: there are none."""
+    """Address of the page ids that all paged levels of a list count their places from; 0: none."""
     for number, level in enumerate(problem.levels):
         if level.pages is not None and only_level in (-1, number) and (at := level.pages.indices.data_ptr()):
             return at
