@@ -123,7 +123,7 @@ ROCADE_DEVICE void copy_tokens(const AppendPagedKvCacheArgs& args, const Side& s
 
 } // namespace rocade
 
-ROCADE_KERNEL(rocade::kThreads)
+ROCADE_KERNEL(rocade::kThreads, 5)
 rocade_append_paged_kv_cache(ROCADE_ARGUMENT rocade::AppendPagedKvCacheArgs args) {
   using namespace rocade;
   ROCADE_SHARED static i64 places[kThreads];
