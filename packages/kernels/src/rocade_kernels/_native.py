@@ -10,7 +10,7 @@ from pathlib import Path
 from rocade_kernels import _abi, _cpu_build
 from rocade_kernels._cache import BuildError
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_abi_version": (c_int64, []),

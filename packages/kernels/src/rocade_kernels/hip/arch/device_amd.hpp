@@ -1,8 +1,8 @@
 // AMD's share of device.hpp: ids, barrier, shuffle, fast math, streaming accesses. Waves of 64 lanes.
 #pragma once
 
-/// Declares a kernel whose blocks have exactly `threads` threads.
-#define ROCADE_KERNEL(threads)                                                                               \
+/// Declares a kernel whose blocks have exactly `threads` threads. `blocks` is for NVIDIA.
+#define ROCADE_KERNEL(threads, blocks)                                                                       \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
 
 /// In front of a kernel's argument struct: it is read where the launch put it, not copied to the stack.

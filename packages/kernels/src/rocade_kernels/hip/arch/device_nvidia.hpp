@@ -1,8 +1,10 @@
 // NVIDIA's share of device.hpp: ids, barrier, shuffle, fast math, streaming accesses. Warps of 32 lanes.
 #pragma once
 
-/// Declares a kernel whose blocks have exactly `threads` threads.
-#define ROCADE_KERNEL(threads) extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void
+/// Declares a kernel whose blocks have exactly `threads` threads, of which `blocks` are to fit a
+/// multiprocessor. Without that number ptxas saves registers by loading late, one load after the other.
+#define ROCADE_KERNEL(threads, blocks)                                                                       \
+  extern "C" __attribute__((global)) __attribute__((launch_bounds(threads, blocks))) void
 
 /// In front of a kernel's argument struct: it is read where the launch put it, not copied to the stack.
 #define ROCADE_ARGUMENT const __attribute__((grid_constant))

@@ -85,7 +85,7 @@ class _To(NamedTuple):
 
 
 class AttentionPlan:
-    """One list for all levels: a launch, or one for each kind of tile and of K and V, and at most one merge."""
+    """One list for all levels: a launch for each kind of tile and of K and V in it, and at most one merge."""
 
     backend = "hip"
 

@@ -9,7 +9,7 @@ from rocade import _settings
 from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
-from rocade.backends.hip import _append, _gpu, _states
+from rocade.backends.hip import _append, _gpu, _replay, _states
 from rocade.backends.hip._attention import AttentionPlan
 from rocade.backends.hip._level_by_level import LevelPlans
 
@@ -18,6 +18,7 @@ class HipBackend:
     """Present where there is a GPU's driver, or the emulator is asked for, and code for the target."""
 
     name = "hip"
+    learn = staticmethod(_replay.learn)  # see rocade._replay
 
     def absent(self, place: Place) -> list[Reason]:
         """No driver, no device, or no code and no compiler."""
