@@ -32,7 +32,7 @@ struct Shape {
 
   static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(T));
   using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
-  using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes>, kWaves>;
+  using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes, P::kColumns>, kWaves>;
   static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kTilesBytes = 2 * kPairBytes;
   template <bool> struct TableOf {

@@ -33,13 +33,26 @@ constexpr int at_most(int x, int limit) { return x < limit ? x : limit; }
 template <int kRowBytes>
 using AlongRows =
     Swizzle < kRowBytes<kBankSpan ? kBankSpan / kRowBytes : 1, at_most(kBankSpan, kRowBytes) / kChunk - 1, 1>;
-/// For operands read transposed: 4 rows of 32 bytes at a time, 8 rows of 16, or whole rows.
-template <int kRowBytes>
-using AcrossRows = Swizzle<1,
-                           kTranspose == Transpose::quads      ? 3
-                           : kTranspose == Transpose::matrices ? 7
-                                                               : 0,
-                           kTranspose == Transpose::quads ? 2 : 1>;
+/// For operands of kColumns columns read transposed. Quads: what lanes read at once are pieces of kColumns
+/// elements of several rows. Matrices: 8 rows of 16 bytes. In registers: whole rows.
+template <int kRowBytes, int kColumns> struct AcrossRowsOf {
+  static constexpr int kPieceBytes = kColumns * 2, kPieces = kBankSpan / kPieceBytes;
+  static constexpr int kRepeat = kRowBytes < kBankSpan ? kBankSpan / kRowBytes : 1;
+  using quads = Swizzle<kRepeat, kPieces / kRepeat - 1, kPieceBytes / kChunk>;
+  using matrices = Swizzle<1, 7, 1>;
+  using in_registers = Swizzle<1, 0, 1>;
+};
+template <int kRowBytes, int kColumns, Transpose> struct AcrossRowsFor {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::in_registers;
+};
+template <int kRowBytes, int kColumns> struct AcrossRowsFor<kRowBytes, kColumns, Transpose::quads> {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::quads;
+};
+template <int kRowBytes, int kColumns> struct AcrossRowsFor<kRowBytes, kColumns, Transpose::matrices> {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::matrices;
+};
+template <int kRowBytes, int kColumns>
+using AcrossRows = typename AcrossRowsFor<kRowBytes, kColumns, kTranspose>::type;
 
 /// Rows x kDim elements, row after row, filled by direct copies of `kWaves` waves.
 template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWaves> struct SharedTile {
@@ -121,7 +134,7 @@ private:
     ROCADE_FOR (i, kOperands) {
       const int chunk = i * (P::kColumns / 8) + lane() % P::kColumns / 16 * 2 + lane() % 4 / 2;
       const LdsBytes at =
-          from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row % 4, chunk) * kChunk + lane() % 2 * 8;
+          from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row, chunk) * kChunk + lane() % 2 * 8;
       Operand operand;
       operand.lo = read_transposed<Vector<T, 4>>(at);
       operand.hi = read_transposed<Vector<T, 4>>(at + P::kDepth / 2 * Tile::kRowBytes);
