@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 HEAD_DIMS = (64, 128, 256)  # other multiples of 8 use the next larger one
 ELEMENT_BYTES = 2
+AMD_WAVE = 64
 TABLE_ENTRY_BYTES = 16  # of one key's place, when tables fit beside the tiles
 
 
@@ -33,17 +34,17 @@ def kernel_dim(head_dim: int) -> int:
 def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShape:
     """Shape of the instance for `dim` of HEAD_DIMS, on a GPU with this wave size and LDS."""
     most_keys = lds_bytes // (4 * dim * ELEMENT_BYTES)
-    wide = wave == 64
+    wide = wave == AMD_WAVE
     if decode:
-        waves = 4 if most_keys > 128 else 2 if most_keys >= 64 else 1
-        rows, keys, wave_rows = 16, 32 * waves, 16
+        waves = 4 if not wide or most_keys > 128 else 2 if most_keys >= 64 else 1
+        rows, keys = 16, 32 * waves if wide else 64
     elif wide:
         waves = 4 if dim > 128 else 8
-        rows, keys, wave_rows = 32 * waves, 32 if most_keys < 64 else 64, 32
+        rows, keys = 32 * waves, 32 if most_keys < 64 else 64
     else:
-        waves, wave_rows = 4, 16 if dim > 128 else 32
-        rows, keys = wave_rows * waves, 32 if dim > 128 else 64
+        waves = 4
+        rows, keys = (64, 32) if dim > 128 else (128, 64)
     tiles, tables = 4 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
     fits = tiles + tables <= lds_bytes
-    queries = 0 if wide else waves * wave_rows * dim * ELEMENT_BYTES
+    queries = 0 if wide else rows * dim * ELEMENT_BYTES
     return AttentionShape(rows, keys, waves * wave, tiles + tables * fits + queries)

@@ -33,6 +33,12 @@ ROCADE_DEVICE i32 opaque_uniform(i32 x) {
   return same;
 }
 
+/// The value of a lane.
+ROCADE_DEVICE u64 from_lane(u64 x, i32 lane) {
+  const u64 high = shuffle(static_cast<u32>(x >> 32), static_cast<u32>(lane));
+  return high << 32 | shuffle(static_cast<u32>(x), static_cast<u32>(lane));
+}
+
 /// To T, to nearest even.
 template <class T, int N> ROCADE_DEVICE Vector<T, N> rounded(Vector<float, N> x) {
   Vector<u32, N / 2> packed;

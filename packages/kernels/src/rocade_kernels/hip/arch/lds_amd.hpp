@@ -11,8 +11,6 @@ inline constexpr int kCopyBytes = kTarget.max_direct_to_lds_bits / 8;
 /// LDS.
 inline constexpr int kBankSpan = kTarget.max_direct_to_lds_bits == 128 ? 256 : 128;
 
-/// How columns of a tile in LDS become operands, whose elements are neighbours in a column.
-enum class Transpose { in_registers, quads, matrices };
 inline constexpr Transpose kTranspose =
     kTarget.max_direct_to_lds_bits == 128 ? Transpose::quads : Transpose::in_registers;
 
@@ -58,14 +56,15 @@ template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {
   return read_lds<Vector<T, 8>>(from);
 }
 
-#if defined(__gfx950__)
 /// ds_read_b64_tr_b16: 16 lanes read 4 rows of 16 elements, lane L 4 of row L / 4; lane L gets column L.
-template <class T> ROCADE_DEVICE Vector<T, 4> read_transposed(LdsBytes from) {
-  typedef short Quad __attribute__((ext_vector_type(4)));
-  return bits_as<Vector<T, 4>>(
-      __builtin_amdgcn_ds_read_tr16_b64_v4i16((__attribute__((address_space(3))) Quad*)from));
-}
+template <class Quad> ROCADE_DEVICE Quad read_transposed([[maybe_unused]] LdsBytes from) {
+#if defined(__gfx950__)
+  typedef short Raw __attribute__((ext_vector_type(4)));
+  return bits_as<Quad>(__builtin_amdgcn_ds_read_tr16_b64_v4i16((__attribute__((address_space(3))) Raw*)from));
+#else
+  static_assert(sizeof(Quad) == 0, "this GPU has no ds_read_b64_tr_b16");
 #endif
+}
 
 /// The low, or the high, 16 bits of two words, in one word.
 ROCADE_DEVICE u32 low_halves(u32 first, u32 second) {

@@ -8,8 +8,6 @@ inline constexpr int kCopyBytes = 16;
 /// Reads of 16 bytes by neighbouring lanes are free of conflicts when they spread over this many bytes.
 inline constexpr int kBankSpan = 128;
 
-/// How columns of a tile in LDS become operands, whose elements are neighbours in a column.
-enum class Transpose { in_registers, quads, matrices };
 inline constexpr Transpose kTranspose = Transpose::matrices;
 
 using LdsBytes = __attribute__((address_space(3))) char*;
@@ -52,13 +50,17 @@ template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {
 }
 
 /// The same, each matrix transposed.
-template <class T> ROCADE_DEVICE Vector<T, 8> read_transposed(LdsBytes from) {
+template <class Operand> ROCADE_DEVICE Operand read_transposed(LdsBytes from) {
   u32 a, b, c, d;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                : "r"(lds_address(from))
                : "memory");
-  return bits_as<Vector<T, 8>>(Vector<u32, 4>{a, b, c, d});
+  return bits_as<Operand>(Vector<u32, 4>{a, b, c, d});
 }
+
+/// The low, or the high, 16 bits of two words, in one word.
+ROCADE_DEVICE u32 low_halves(u32 first, u32 second) { return (first & 0xffff) | second << 16; }
+ROCADE_DEVICE u32 high_halves(u32 first, u32 second) { return first >> 16 | (second & 0xffff0000); }
 
 } // namespace rocade

@@ -32,7 +32,7 @@ struct Shape {
 
   static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(T));
   using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
-  using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes>, kWaves>;
+  using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes, P::kColumns>, kWaves>;
   static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kTilesBytes = 2 * kPairBytes;
   template <bool> struct TableOf {
@@ -46,7 +46,7 @@ struct Shape {
   using Copies = KeyCopies<KeyTile, ValueTile, Table>;
   static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
   using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest>;
-  static constexpr int kLdsBytes = kTablesEnd + kWaves * Queries::kBytes;
+  static constexpr int kLdsBytes = kTablesEnd + kRowWaves * Queries::kBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
@@ -76,7 +76,7 @@ template <class S> struct Attend {
   ROCADE_DEVICE Attend(const Args& a, const Item& item, u32 kv_head, LdsBytes block_lds)
       : args(a), mask(a, item), rows(a, item, kv_head, S::kBlockRows), lds(block_lds),
         wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
-        key_wave(wave % S::kKeyWaves), queries(block_lds + S::kTablesEnd + wave * S::Queries::kBytes) {
+        key_wave(wave % S::kKeyWaves), queries(block_lds + S::kTablesEnd + row_wave * S::Queries::kBytes) {
     output.clear();
     find_visible();
     load_queries();
@@ -204,25 +204,29 @@ private:
     const RowReader<typename S::KeyTile, P> reader;
     const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     logits.clear();
-    ROCADE_FOR (n, S::kKeyTiles)
-      ROCADE_FOR (s, S::kDimSteps) {
+    ROCADE_FOR (s, S::kDimSteps) {
+      Operand operands[S::kRowTiles];
+      ROCADE_FOR (m, S::kRowTiles)
+        operands[m] = queries.get(m, s);
+      ROCADE_FOR (n, S::kKeyTiles) {
         const Operand columns = reader.read(from, n, s);
         ROCADE_FOR (m, S::kRowTiles)
-          P::multiply(logits.part[m][n], queries.get(m, s), columns);
+          P::multiply(logits.part[m][n], operands[m], columns);
       }
+    }
   }
 
   ROCADE_DEVICE void multiply_values(const typename S::Logits& weights, LdsBytes values) {
     using Reader = ColumnReader<typename S::ValueTile, P>;
     const LdsBytes from = values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     ROCADE_FOR (t, S::kKeySteps) {
-      Operand columns[S::kOutTiles];
-      Reader::read(from, t, columns);
-      ROCADE_FOR (m, S::kRowTiles) {
-        const Operand operand = weights_of(weights, m, t);
-        ROCADE_FOR (i, S::kOutTiles)
-          P::multiply(output.part[m][i], operand, columns[i]);
-      }
+      Operand operands[S::kRowTiles];
+      ROCADE_FOR (m, S::kRowTiles)
+        operands[m] = weights_of(weights, m, t);
+      Reader::each_operand(from, t, [&](int i, Operand columns) {
+        ROCADE_FOR (m, S::kRowTiles)
+          P::multiply(output.part[m][i], operands[m], columns);
+      });
     }
   }
 
@@ -238,9 +242,9 @@ private:
   // Logits become cap * tanh(logit / cap) in units of cap; returns their scale in log2.
   ROCADE_DEVICE float cap(typename S::Logits& logits) const {
     const float factor = 2 * scale / args.soft_cap; // tanh(x) = 1 - 2 / (1 + exp2(2 x log2 e))
-    ROCADE_FOR(m, S::kRowTiles)
-      ROCADE_FOR(n, S::kKeyTiles)
-        ROCADE_FOR(r, P::kResults)
+    ROCADE_FOR (m, S::kRowTiles)
+      ROCADE_FOR (n, S::kKeyTiles)
+        ROCADE_FOR (r, P::kResults)
           logits.part[m][n][r] = 1 - 2 * reciprocal(1 + exp2(logits.part[m][n][r] * factor));
     return args.soft_cap * kLog2E;
   }

@@ -7,20 +7,21 @@
 namespace rocade {
 
 constexpr int kDim = ROCADE_HEAD_DIM;
+constexpr bool kWide =
+    kWave == 64; // else there are 255 registers a thread, and queries rest in shared memory
 // Keys of a tile when two pairs of tiles of keys and values fill LDS.
 constexpr int kMostKeys = kTarget.lds_bytes / (4 * kDim * static_cast<int>(sizeof(Element)));
 
 #if ROCADE_VARIANT_DECODE
-constexpr int kWaveKeys = 32;
-constexpr int kWaves = kMostKeys > 4 * kWaveKeys ? 4 : kMostKeys >= 2 * kWaveKeys ? 2 : 1;
-using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kWaves * kWaveKeys, kWave != 64>;
-#elif defined(__AMDGCN__)
-constexpr int kWaves = kDim > 128 ? 4 : 8;
-using Work = Shape<Element, kDim, 32, 1, kWaves, 1, kMostKeys < 64 ? 32 : 64>;
+// Without wide waves, tiles are small, so that several blocks share a multiprocessor and its memory is never
+// idle.
+constexpr int kWaves = !kWide || kMostKeys > 128 ? 4 : kMostKeys >= 64 ? 2 : 1;
+using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kWide ? 32 * kWaves : 64, !kWide>;
 #else
-// Queries rest in shared memory: there are 255 registers a thread.
-constexpr int kRowTiles = kDim > 128 ? 1 : 2;
-using Work = Shape<Element, kDim, 16, kRowTiles, 4, 1, 32 * kRowTiles, true>;
+constexpr int kRowTiles = !kWide && kDim <= 128 ? 2 : 1;
+constexpr int kWaves = kWide && kDim <= 128 ? 8 : 4;
+constexpr int kKeys = kMostKeys < 64 || (!kWide && kDim > 128) ? 32 : 64;
+using Work = Shape<Element, kDim, kWide ? 32 : 16, kRowTiles, kWaves, 1, kKeys, !kWide>;
 #endif
 
 } // namespace rocade

@@ -107,7 +107,6 @@ private:
   }
 };
 
-#if defined(__AMDGCN__)
 /// Rows of tiles in the lanes of each wave, for GPUs whose LDS is full: lane L knows row L, and copies read
 /// lanes. All lanes of a copy fill the same row.
 template <int kKeys, int kThreads> struct LaneTable {
@@ -139,9 +138,6 @@ private:
       page = places.page(key(tile));
   }
 };
-#else
-template <int kKeys, int kThreads> struct LaneTable;
-#endif
 
 /// Copies tiles of keys and values of a block to LDS, this lane's share.
 template <class KeyTile, class ValueTile, class Table> struct KeyCopies {

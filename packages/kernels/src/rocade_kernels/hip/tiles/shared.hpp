@@ -33,13 +33,26 @@ constexpr int at_most(int x, int limit) { return x < limit ? x : limit; }
 template <int kRowBytes>
 using AlongRows =
     Swizzle < kRowBytes<kBankSpan ? kBankSpan / kRowBytes : 1, at_most(kBankSpan, kRowBytes) / kChunk - 1, 1>;
-/// For operands read transposed: 4 rows of 32 bytes at a time, 8 rows of 16, or whole rows.
-template <int kRowBytes>
-using AcrossRows = Swizzle<1,
-                           kTranspose == Transpose::quads      ? 3
-                           : kTranspose == Transpose::matrices ? 7
-                                                               : 0,
-                           kTranspose == Transpose::quads ? 2 : 1>;
+/// For operands of kColumns columns read transposed. Quads: what lanes read at once are pieces of kColumns
+/// elements of several rows. Matrices: 8 rows of 16 bytes. In registers: whole rows.
+template <int kRowBytes, int kColumns> struct AcrossRowsOf {
+  static constexpr int kPieceBytes = kColumns * 2, kPieces = kBankSpan / kPieceBytes;
+  static constexpr int kRepeat = kRowBytes < kBankSpan ? kBankSpan / kRowBytes : 1;
+  using quads = Swizzle<kRepeat, kPieces / kRepeat - 1, kPieceBytes / kChunk>;
+  using matrices = Swizzle<1, 7, 1>;
+  using in_registers = Swizzle<1, 0, 1>;
+};
+template <int kRowBytes, int kColumns, Transpose> struct AcrossRowsFor {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::in_registers;
+};
+template <int kRowBytes, int kColumns> struct AcrossRowsFor<kRowBytes, kColumns, Transpose::quads> {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::quads;
+};
+template <int kRowBytes, int kColumns> struct AcrossRowsFor<kRowBytes, kColumns, Transpose::matrices> {
+  using type = typename AcrossRowsOf<kRowBytes, kColumns>::matrices;
+};
+template <int kRowBytes, int kColumns>
+using AcrossRows = typename AcrossRowsFor<kRowBytes, kColumns, kTranspose>::type;
 
 /// Rows x kDim elements, row after row, filled by direct copies of `kWaves` waves.
 template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWaves> struct SharedTile {
@@ -98,17 +111,15 @@ template <class Tile, class P> struct ColumnReader {
   static constexpr int kOperands = Tile::kDim / P::kColumns;
   static constexpr int kWide = kInterleave<Tile, P>;
 
-  /// All operands of depth step t: rows kDepth * t + ...
-  static ROCADE_DEVICE void read(LdsBytes tile, int t, Operand (&out)[kOperands]) {
+  /// use(i, operand) for all operands of depth step t: rows kDepth * t + ...
+  template <class F> static ROCADE_DEVICE void each_operand(LdsBytes tile, int t, F&& use) {
     const LdsBytes from = tile + t * (P::kDepth * Tile::kRowBytes);
-#if defined(__AMDGCN__)
     if constexpr (kTranspose == Transpose::quads)
-      read_quads(from, out);
+      read_quads(from, use);
+    else if constexpr (kTranspose == Transpose::matrices)
+      read_matrices(from, use);
     else
-      read_in_registers(from, out);
-#else
-    read_matrices(from, out);
-#endif
+      read_in_registers(from, use);
   }
 
   /// Element of a row that column m of operand i is.
@@ -117,23 +128,29 @@ template <class Tile, class P> struct ColumnReader {
   }
 
 private:
-#if defined(__gfx950__)
   // Lanes of a group hold depths 4 * group + 0..3 of both halves of the step.
-  static ROCADE_DEVICE void read_quads(LdsBytes from, Operand (&out)[kOperands]) {
+  template <class F> static ROCADE_DEVICE void read_quads(LdsBytes from, F&& use) {
     const int row = 4 * P::group() + lane() % 16 / 4;
     ROCADE_FOR (i, kOperands) {
       const int chunk = i * (P::kColumns / 8) + lane() % P::kColumns / 16 * 2 + lane() % 4 / 2;
       const LdsBytes at =
-          from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row % 4, chunk) * kChunk + lane() % 2 * 8;
-      out[i].lo = read_transposed<T>(at);
-      out[i].hi = read_transposed<T>(at + P::kDepth / 2 * Tile::kRowBytes);
+          from + row * Tile::kRowBytes + Tile::Rearranged::chunk(row, chunk) * kChunk + lane() % 2 * 8;
+      Operand operand;
+      operand.lo = read_transposed<Vector<T, 4>>(at);
+      operand.hi = read_transposed<Vector<T, 4>>(at + P::kDepth / 2 * Tile::kRowBytes);
+      use(i, operand);
     }
   }
-#endif
-#if defined(__AMDGCN__)
-  using Wide = Vector<u32, kWide / 2 == 0 ? 1 : kWide / 2>;
 
-  static ROCADE_DEVICE void read_in_registers(LdsBytes from, Operand (&out)[kOperands]) {
+  template <class F> static ROCADE_DEVICE void read_matrices(LdsBytes from, F&& use) {
+    const int row = lane() % 16;
+    ROCADE_FOR (i, kOperands)
+      use(i, read_transposed<Operand>(from + row * Tile::kRowBytes +
+                                      Tile::Rearranged::chunk(row, 2 * i + lane() / 16) * kChunk));
+  }
+
+  template <class F> static ROCADE_DEVICE void read_in_registers(LdsBytes from, F&& use) {
+    using Wide = Vector<u32, kWide / 2>;
     const LdsBytes at = from + 4 * P::group() * Tile::kRowBytes + lane() % P::kColumns * (kWide * 2);
     ROCADE_FOR (block, kOperands / kWide) {
       Wide rows[8];
@@ -147,19 +164,11 @@ private:
           low[pair] = low_halves(first, second);
           high[pair] = high_halves(first, second);
         }
-        out[block * kWide + 2 * w] = bits_as<Operand>(low);
-        out[block * kWide + 2 * w + 1] = bits_as<Operand>(high);
+        use(block * kWide + 2 * w, bits_as<Operand>(low));
+        use(block * kWide + 2 * w + 1, bits_as<Operand>(high));
       }
     }
   }
-#else
-  static ROCADE_DEVICE void read_matrices(LdsBytes from, Operand (&out)[kOperands]) {
-    const int row = lane() % 16;
-    ROCADE_FOR (i, kOperands)
-      out[i] = read_transposed<T>(from + row * Tile::kRowBytes +
-                                  Tile::Rearranged::chunk(row, 2 * i + lane() / 16) * kChunk);
-  }
-#endif
 };
 
 /// Operands of a wave that stay the same: in registers, or (`kRest`) in LDS where registers are scarce. A

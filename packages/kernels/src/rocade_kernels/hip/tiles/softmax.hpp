@@ -15,8 +15,8 @@ template <class P, int kTiles, int kColumnTiles> struct RegisterTile {
   typename P::Result part[kTiles][kColumnTiles];
 
   ROCADE_DEVICE void clear() {
-    ROCADE_FOR(m, kTiles)
-      ROCADE_FOR(n, kColumnTiles)
+    ROCADE_FOR (m, kTiles)
+      ROCADE_FOR (n, kColumnTiles)
         part[m][n] = typename P::Result{};
   }
 };
