@@ -41,7 +41,7 @@ def claim(kind: EvidenceKind = EvidenceKind.HARDWARE, *, fresh: bool = True) -> 
         (KEY, {KEY: claim(fresh=False)}, "hardware, stale"),
         ((Op.CASCADE, "cpu", "gfx942"), {(Op.CASCADE, "cpu", "gfx942"): claim()}, "no"),
         ((Op.CASCADE, "aiter", "gfx942"), {}, "no"),
-        ((Op.CASCADE, "hip", "gfx942"), {(Op.CASCADE, "hip", "gfx942"): claim()}, "planned"),
+        ((Op.SINGLE_PREFILL, "aiter", "gfx942"), {}, "planned"),
         ((Op.CASCADE, "torch", "gfx942"), {KEY: claim()}, "built, no recorded run"),
     ],
 )

@@ -116,7 +116,7 @@ ROCADE_DEVICE void store_mean(const MergePartialsArgs& args, const MergeItem& it
 
 } // namespace rocade
 
-ROCADE_KERNEL(rocade::kThreads) rocade_merge_partials(ROCADE_ARGUMENT rocade::MergePartialsArgs args) {
+ROCADE_KERNEL(rocade::kThreads, 4) rocade_merge_partials(ROCADE_ARGUMENT rocade::MergePartialsArgs args) {
   using namespace rocade;
   ROCADE_SHARED static Meeting meeting;
   if (block_x() >= static_cast<u32>(*static_cast<const i32*>(args.count)))
