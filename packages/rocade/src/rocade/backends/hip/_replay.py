@@ -101,7 +101,7 @@ def _places(call: Call, tensors: Sequence[torch.Tensor]) -> list[Place]:
     ]
 
 
-def _repeat(op: int, run: Callable[..., bool]) -> Callable[..., bool]:
+def _repeat(op: int, run: Callable[..., int]) -> Callable[..., bool]:
     current_device, stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
     grad, is_neg = torch.is_grad_enabled, torch.Tensor.is_neg
 
@@ -109,9 +109,9 @@ def _repeat(op: int, run: Callable[..., bool]) -> Callable[..., bool]:
         try:
             if any(map(is_neg, tensors)) or (grad() and any(t.requires_grad for t in tensors)):
                 return False
-        except TypeError:  # no tensor
+            device = current_device()
+            return not run(op + device, stream(device), *tensors)
+        except (TypeError, RuntimeError):  # no tensor, which the ordinary way refuses
             return False
-        device = current_device()
-        return run(op + device, stream(device), *tensors)
 
     return repeat
