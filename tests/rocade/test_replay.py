@@ -106,6 +106,16 @@ def test_what_is_no_tensor_is_refused_as_ever(learner: Learner, wrong: object) -
         rocade.merge_state(a[0], wrong, *b)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 0, 2), (3, 5, 2), (3, 4, 2, 1)])
+def test_states_that_do_not_belong_together_are_refused_as_ever(
+    learner: Learner, shape: tuple[int, ...]
+) -> None:
+    many = torch.randn(3, 4, 2, 16)
+    rocade.merge_states(many, torch.randn(3, 4, 2))
+    with pytest.raises(ValueError, match="s: got"):
+        rocade.merge_states(many, torch.randn(shape))
+
+
 def test_appends_with_arrays_on_the_host_are_checked_every_time(learner: Learner) -> None:
     key = torch.randn(2, 2, 16)
     arrays = [torch.tensor(x, dtype=torch.int32) for x in ([0, 0], [0, 1], [1], [0, 1], [2])]

@@ -33,7 +33,7 @@ def program(kernel: str, target: str, dtype: str = "", variant: str = "") -> emu
         built = code(Instance(kernel, target, dtype, 0, variant))
     except CompilerMissingError as error:
         needs.missing(str(error))
-    return emu.Program.from_bytes(built.image, target, name=kernel)
+    return emu.Program.from_bytes(built.image, target, name=f"{kernel} {variant}".strip())
 
 
 def launch(
@@ -81,6 +81,9 @@ def merge_state(
         *_state(*a), *_state(*b), *_state(*out), address(mask), *tiles, form(a, b, out)
     )
     buffers = (*a, *b, *out, mask)
+    assert kernel.name.endswith(hip_launch.merge_state_variant(args.form) or "merge_state"), (
+        "the other variant"
+    )
     return launch(kernel, tiles.grid, args, buffers, hip_launch.PAIR_THREADS, **options)
 
 

@@ -46,7 +46,7 @@ def test_strides(target: str, storage: str) -> None:
     a, b = random_state("fp16", 6, 4, 64), random_state("fp16", 6, 4, 64)
     out = padded(a, storage, fill=float("nan"))
     given = padded(a, storage), padded(b, storage)
-    emulated.merge_state(emulated.program("merge_state", target, "fp16"), *given, out)
+    emulated.merge_state(emulated.program("merge_state", target, "fp16", "strided"), *given, out)
     assert_state(out, oracle_states.merge_state(*a, *b), "fp16")
 
 
@@ -106,6 +106,6 @@ def test_offsets_beyond_32_bits(target: str) -> None:
     far_a = buffers[0].torch(torch.bfloat16, (3, 2, 64), (2 * apart, 64, 1)).copy_(a[0])
     far_b = buffers[1].torch(torch.bfloat16, (3, 2, 64), (64, apart, 1)).copy_(b[0])
     out = torch.full_like(a[1], float("nan"))
-    program = emulated.program("merge_state", target, "bf16")
+    program = emulated.program("merge_state", target, "bf16", "strided")
     emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out))
     assert_state((far_a, out), oracle_states.merge_state(*a, *b), "bf16")

@@ -72,11 +72,14 @@ class Learned:
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.driver, self.replay = Driver(), Replay(read())
-        self.run = self.replay.runner(4)
+        self.runner = self.replay.runner(4)
         self.args = Arguments(Args())
         self.fill(tensors)
         self.launched = Launched(0x1234, self.driver.address, (3, 2, 1), 256, 64, self.args)
         assert self.replay.learn(OP, self.launched, PLACES, tensors, WRITTEN)
+
+    def run(self, op: int, stream: int, *tensors: object) -> bool:
+        return not self.runner(op, stream, *tensors)
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
         block = self.args.block
@@ -156,8 +159,9 @@ def test_another_kind_of_call_is_not_repeated(learned: Learned) -> None:
 
 
 @pytest.mark.parametrize("given", [None, 3, "text", [1.0]])
-def test_what_is_no_tensor_is_left_to_the_ordinary_way(learned: Learned, given: object) -> None:
-    assert not learned.run(OP, 0, given, *tensors()[1:])
+def test_what_is_no_tensor_is_refused(learned: Learned, given: object) -> None:
+    with pytest.raises(RuntimeError):
+        learned.run(OP, 0, given, *tensors()[1:])
     assert learned.run(OP, 0, *tensors())
 
 
@@ -217,5 +221,5 @@ def test_many_layouts_do_not_fill_memory() -> None:
         given = [torch.zeros(length), *tensors()[1:]]
         args.block.a = given[0].data_ptr()
         assert replay.learn(OP, launched, PLACES[:1], given, 0)
-    assert run(OP, 0, torch.zeros(4999), *tensors()[1:])
-    assert not run(OP, 0, torch.zeros(1), *tensors()[1:])
+    assert run(OP, 0, torch.zeros(4999), *tensors()[1:]) == 0
+    assert run(OP, 0, torch.zeros(1), *tensors()[1:]) != 0

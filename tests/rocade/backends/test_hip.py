@@ -98,7 +98,7 @@ def test_a_merge_hands_over_pointers_and_strides(device: Recorder) -> None:
             assert given == (tensor.data_ptr(), *tensor.stride()[:2])
     assert (launch.args.mask, launch.args.rows, launch.stream) == (None, 5, 77)
     assert device.memory == [((*a, *b), tuple(out))]
-    assert device.loads == [Instance("merge_state", TARGET, "fp16")]
+    assert device.loads == [Instance("merge_state", TARGET, "fp16", variant="strided")]
 
 
 def test_merging_in_place_passes_the_mask_and_writes_its_first_state(device: Recorder) -> None:

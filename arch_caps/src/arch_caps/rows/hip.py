@@ -93,7 +93,7 @@ ATTENTION_SOURCES = (
     "packages/kernels/src/rocade_kernels/cpu/rocade_cpu.h",
 )
 DTYPES = (DType.FP32, DType.FP16, DType.BF16)
-MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES),)
+MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES, variants=("", "strided")),)
 MERGE_STATES = (Kernel(name="merge_states", dtypes=DTYPES),)
 HALF_DTYPES = (DType.FP16, DType.BF16)
 ATTENTION = (

@@ -97,6 +97,11 @@ def alignment(*values: int) -> int:
     return mixed & -mixed
 
 
+def merge_state_variant(form: int) -> str:
+    """The variant of merge_state for tensors of a form: the plain one takes dense ones only."""
+    return "" if form == DENSE else "strided"
+
+
 def merge_state(rows: int, heads: int, head_bytes: int) -> Tiles:
     """Tiles of merge_state over `rows` rows; its blocks have PAIR_THREADS threads."""
     return _tiles(rows, heads, head_bytes, PAIR_THREADS)

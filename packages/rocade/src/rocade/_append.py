@@ -39,7 +39,7 @@ def append(
     """Write `key, value [nnz, Hkv, D]` into one 5-D cache or two 4-D ones."""
     kind = ("append" if len(caches) == 1 else "append to two", f"{backend}, {kv_layout}")
     tensors = (key, value, batch_indices, positions, *caches, kv_indices, kv_indptr)
-    if _replay.known(kind) and not _checks.is_readable(kv_indptr) and _replay.attempt(kind, tensors):
+    if (repeat := _replay.find(kind)) and not _checks.is_readable(kv_indptr) and repeat(*tensors):
         return
     layout = _layout.kv_layout(kv_layout)
     kv = _layout.paged(caches[0] if len(caches) == 1 else caches, layout)

@@ -1,7 +1,7 @@
 """Calls that a backend can repeat unasked: of the same kind, with tensors of the same layout.
 
-The functions of a public module first try `attempt`, and after an ordinary call tell `learn` what it was
-called with. A backend that can repeat has a method `learn`.
+The functions of a public module first try what they `find`, and after an ordinary call tell `learn` what it
+was called with. A backend that can repeat has a method `learn`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ Repeat = Callable[..., bool]
 _repeats: dict[Kind, Repeat] = {}
 
 
-def attempt(kind: Kind, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether the call was repeated for these tensors, so that nothing is left to do."""
-    repeat = _repeats.get(kind)
-    return repeat is not None and repeat(*tensors)
-
-
-def known(kind: Kind) -> bool:
-    """Whether an attempt may succeed, so that results are worth making for it."""
-    return kind in _repeats
+def find(kind: Kind) -> Repeat | None:
+    """What repeats a call for given tensors, results included, and returns whether it did; None at first."""
+    return _repeats.get(kind)
 
 
 def learn(backend: object, kind: Kind, tensors: Sequence[torch.Tensor]) -> None:

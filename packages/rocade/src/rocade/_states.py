@@ -33,10 +33,10 @@ def merge_state(
 ) -> State:
     """Merge states a and b row by row; rows whose `mask [n]` is 0 are those of a."""
     kind = ("merge_state", backend)
-    if mask is None and out is None and _replay.known(kind) and _are_tensors(v_a, s_a):
-        again = _empty(v_a), _empty(s_a)
-        if _replay.attempt(kind, (v_a, s_a, v_b, s_b, *again)):
-            return again
+    if mask is None and out is None and (repeat := _replay.find(kind)) and _are_tensors(v_a, s_a):
+        v_out, s_out = _empty(v_a), _empty(s_a)
+        if repeat(v_a, s_a, v_b, s_b, v_out, s_out):
+            return v_out, s_out
     given = s_a, s_b
     _check_v("v_a", v_a, 3)
     _check_like("v_b", v_b, v_a)
@@ -67,7 +67,7 @@ def merge_state_in_place(
 ) -> None:
     """Merge the other state into `v`, `s`; rows whose `mask [n]` is 0 keep their value."""
     kind, tensors = ("merge_state_in_place", backend), (v, s, v_other, s_other)
-    if mask is None and _replay.attempt(kind, tensors):
+    if mask is None and (repeat := _replay.find(kind)) and repeat(*tensors):
         return
     _check_v("v", v, 3)
     _check_like("v_other", v_other, v)
@@ -85,10 +85,12 @@ def merge_state_in_place(
 def merge_states(v: torch.Tensor, s: torch.Tensor, out: State | None, backend: str) -> State:
     """Merge `v [n, S, H, D]`, `s [n, S, H]` over S."""
     kind, given = ("merge_states", backend), s
-    if out is None and _replay.known(kind) and _are_tensors(v, s) and v.dim() == 4:
-        again = _state_like(v, (v.shape[0], *v.shape[2:]))
-        if _replay.attempt(kind, (v, s, *again)):
-            return again
+    if out is None and (repeat := _replay.find(kind)) and _are_tensors(v, s) and v.dim() == 4:
+        n, _, heads, dim = v.shape
+        v_out = v.new_empty_strided((n, heads, dim), (heads * dim, dim, 1))  # twice as fast as new_empty
+        s_out = s.new_empty_strided((n, heads), (heads, 1))
+        if repeat(v, s, v_out, s_out):
+            return v_out, s_out
     _check_v("v", v, 4)
     s, shape = _lse("s", s, v), (v.shape[0], *v.shape[2:])
     v_out, s_out = _state_like(v, shape) if out is None else _checked_state(out, v, shape, (v, s))
@@ -193,9 +195,9 @@ def _lse(name: str, s: object, v: torch.Tensor) -> torch.Tensor:
     return s.resolve_neg().to(torch.float32)
 
 
-def _are_tensors(*given: object) -> bool:
-    """Whether results may be made for an attempt; whatever else is wrong, that one finds."""
-    return all(isinstance(x, torch.Tensor) for x in given)
+def _are_tensors(v: object, s: object) -> bool:
+    """Whether results may be made like these, before any other check."""
+    return isinstance(v, torch.Tensor) and isinstance(s, torch.Tensor)
 
 
 def _empty(like: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ anew. The first call of a layout, and every call that is not known, goes the ord
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -67,17 +68,12 @@ class Replay:
         weakref.finalize(self, _function(lib, "rk_replay_free", None, [c_void_p]), self._table)
         _alive.add(self)
 
-    def runner(self, count: int) -> Callable[..., bool]:
-        """`run(op, stream, *tensors)` for `count` tensors: True when it launched what `op` learned."""
-        function, table = self._run[count], self._table
+    def runner(self, count: int) -> Callable[..., int]:
+        """`run(op, stream, *tensors)` for `count` tensors: 0 when it launched what `op` learned.
 
-        def run(op: int, stream: int, *tensors: object) -> bool:
-            try:
-                return not function(table, op, stream, *tensors)
-            except RuntimeError:  # of the tensor library: no plain tensor, which the ordinary way refuses
-                return False
-
-        return run
+        It raises the tensor library's RuntimeError for what is no tensor.
+        """
+        return functools.partial(self._run[count], self._table)
 
     def learn(
         self, op: int, launched: Launched, places: Sequence[Place], tensors: Sequence[object], written: int

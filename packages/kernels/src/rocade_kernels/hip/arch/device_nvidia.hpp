@@ -39,7 +39,7 @@ ROCADE_DEVICE u32 uniform(u32 x) { return x; }
 /// 2^x within 2 ulp and 1/x within 1 ulp; subnormals are 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __nvvm_rcp_approx_ftz_f(x); }
-/// log2 of a normal number within 2^-22 (absolute between 1/2 and 2). See log2_exact where that matters.
+/// log2 of a normal number within 2^-22 (absolute between 1/2 and 2). See log2_sum.hpp where that matters.
 ROCADE_DEVICE float log2(float x) { return __nvvm_lg2_approx_ftz_f(x); }
 
 /// Whether one lane loads a value that its neighbours need, too, and hands it on. Here every lane loads it:

@@ -33,6 +33,9 @@ class Kernel:
         self.layout = layout
 
 
+_LATEST = threading.local()  # .launcher: the one that the thread used last
+
+
 class Launcher:
     """One instance on one GPU. Every thread has an argument block of its own."""
 
@@ -71,11 +74,22 @@ class Launcher:
         """Queue a run on the current stream of the GPU; see `runtime.Function.launch`."""
         gpu = self._gpu
         self._local.last = (grid, block, lds)
+        _LATEST.launcher = self
         if gpu.is_current():
             self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
             return
         with torch.cuda.device(gpu.index):
             self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+
+    def is_of(self, gpu: Gpu, kernel: Kernel) -> bool:
+        """Whether it launches a variant of the kernel there."""
+        return self._gpu is gpu and self._layout is kernel.layout
+
+
+def last_launched(gpu: Gpu, kernel: Kernel) -> Launched | None:
+    """This thread's last launch of all, if it was of this kernel, whichever variant, on this GPU."""
+    launcher: Launcher | None = getattr(_LATEST, "launcher", None)
+    return launcher.launched() if launcher is not None and launcher.is_of(gpu, kernel) else None
 
 
 class Gpu:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from rocade.backends.hip._append import APPEND
-from rocade.backends.hip._gpu import Kernel, gpu_of
+from rocade.backends.hip._gpu import Kernel, gpu_of, last_launched
 from rocade.backends.hip._states import MERGE, PAIR
 from rocade_kernels import runtime
 from rocade_kernels.runtime import Place
@@ -78,7 +78,7 @@ def learn(kind: tuple[str, str], tensors: Sequence[torch.Tensor]) -> Callable[..
     if call is None or not all(t.is_cuda for t in tensors) or (replay := _replay()) is None:
         return None
     gpu = gpu_of(first)
-    launched = gpu.kernel(call.kernel, None if call.kernel is APPEND else first.dtype).launched()
+    launched = last_launched(gpu, call.kernel)
     if launched is None or gpu.index >= _DEVICES:
         return None
     if kind not in _numbers:
@@ -101,7 +101,7 @@ def _places(call: Call, tensors: Sequence[torch.Tensor]) -> list[Place]:
     ]
 
 
-def _repeat(op: int, run: Callable[..., bool]) -> Callable[..., bool]:
+def _repeat(op: int, run: Callable[..., int]) -> Callable[..., bool]:
     current_device, stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
     grad, is_neg = torch.is_grad_enabled, torch.Tensor.is_neg
 
@@ -109,9 +109,9 @@ def _repeat(op: int, run: Callable[..., bool]) -> Callable[..., bool]:
         try:
             if any(map(is_neg, tensors)) or (grad() and any(t.requires_grad for t in tensors)):
                 return False
-        except TypeError:  # no tensor
+            device = current_device()
+            return not run(op + device, stream(device), *tensors)
+        except (TypeError, RuntimeError):  # no tensor, which the ordinary way refuses
             return False
-        device = current_device()
-        return run(op + device, stream(device), *tensors)
 
     return repeat

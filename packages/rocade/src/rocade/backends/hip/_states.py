@@ -97,7 +97,6 @@ def merge_pair(
 ) -> None:
     """Merge two states `[n, H, D]`, `[n, H]`; rows whose `mask [n]` is 0 are not written."""
     gpu = gpu_of(v_a)
-    launcher = gpu.kernel(PAIR, v_a.dtype)
     rows, heads, dim = v_a.shape
     size = v_a.itemsize
     grid, tiles = _pair_tiles(rows, heads, dim * size)
@@ -113,6 +112,8 @@ def merge_pair(
     x_row, x_head = s_b.stride()
     y_row, y_head = s_out.stride()
     dense = a_head == b_head == out_head == dim and w_head == x_head == y_head == 1
+    form = hip_launch.form(mixed, dense)
+    launcher = gpu.kernel(PAIR, v_a.dtype, hip_launch.merge_state_variant(form))
     args = launcher.arguments()
     args.fill(
         *(a, a_row, a_head, w, w_row, w_head),
@@ -120,7 +121,7 @@ def merge_pair(
         *(out, out_row, out_head, y, y_row, y_head),
         0 if mask is None else mask.data_ptr(),
         *tiles,
-        hip_launch.form(mixed, dense),
+        form,
     )
     reads = (v_a, s_a, v_b, s_b) if mask is None else (v_a, s_a, v_b, s_b, mask)
     launcher.launch(grid, hip_launch.PAIR_THREADS, args, reads, (v_out, s_out))
