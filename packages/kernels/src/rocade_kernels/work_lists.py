@@ -6,6 +6,7 @@ A list is planned first, which says how much memory it takes, and written once t
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import NamedTuple
 
 from rocade_kernels import _abi, _native
@@ -110,22 +111,23 @@ class WorkPlanner:
             NativeError: arrays contradict each other, or the list is too long, or beyond the limits.
         """
         count = len(levels)
-        arrays = b"".join([_abi.LEVEL.pack(*level) for level in levels])
-        at = ctypes.create_string_buffer(arrays, len(arrays))
-        entries = (ctypes.c_int64 * count)(*first_entry)
-        limits = None if graph is None else (ctypes.c_int64 * count)(*graph.max_keys)
+        keys = () if graph is None else graph.max_keys
+        numbers = [number for level in levels for number in level]
+        arrays = struct.pack(f"@{len(numbers) + len(first_entry) + len(keys)}q", *numbers, *first_entry, *keys)
+        buffer = ctypes.create_string_buffer(arrays, len(arrays))
+        at = ctypes.addressof(buffer)
+        entries = at + count * _abi.LEVEL.size
         packed = _abi.WORK_ARGS.pack(
-            ctypes.addressof(at),
+            at,
             count,
-            ctypes.addressof(entries),
+            entries,
             *args[:4],
             *args[8:],
             *args.few,
             *args.many,
             args.launch_ns,
             args.merge_rows,
-            *((0, 0, 0) if graph is None else (1, graph.max_rows, graph.max_rows_request)),
-            0 if limits is None else ctypes.addressof(limits),
+            *((0, 0, 0, 0) if graph is None else (1, *graph[:2], entries + 8 * count)),
         )
         check(self._lib.rk_work_plan(self._handle, packed, self._facts), "plan")
         facts = self._facts

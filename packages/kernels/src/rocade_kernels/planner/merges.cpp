@@ -54,6 +54,15 @@ void list_covered(rk_work_planner& plan) {
   }
 }
 
+int64_t final_items(const rk_work_planner& plan, const WorkShare& share, int64_t tiles) {
+  if (tiles > 1)
+    return share.order.size() * plan.heads * tiles;
+  int64_t items = share.order.size();
+  for (const WorkPlace& place : share.begin)
+    items += place.head > 0;
+  return items;
+}
+
 // Returns the items of a unit, tiles apart. `block` moves on to the first that begins behind it.
 int64_t number_unit(rk_work_planner& plan, const WorkShare& share, int32_t at, int64_t& block) {
   const int32_t u = share.order[at];
@@ -120,6 +129,10 @@ void number_states(rk_work_planner& plan) {
   plan.num_states = plan.num_items = 0;
   for (int launch = 0; launch < kLaunches; ++launch) {
     const WorkShare& share = plan.shares[launch];
+    if (!share.cut && plan.cover.size() == 0) { // nothing is partial
+      plan.num_items += final_items(plan, share, plan.tiles[launch % kShapes]);
+      continue;
+    }
     int64_t block = 0; // whose begin is the next place
     for (int32_t at = 0; at < share.order.size(); ++at) {
       while (block < share.begin.size() && share.begin[block].unit < at)
