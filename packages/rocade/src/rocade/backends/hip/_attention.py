@@ -73,15 +73,29 @@ class _Launch(NamedTuple):
 
 
 class _To(NamedTuple):
-    """Where a run's results go: addresses, strides of rows and heads, and the tensors themselves."""
+    """Where a run's results go: addresses, and the tensors that its kernels read and write."""
 
     partials: tuple[int, int]
     results: tuple[int, int]
-    result_strides: tuple[int, ...]
     states: tuple[int, int]  # a state that is merged in, or zeros
-    state_strides: tuple[int, ...]
     reads: tuple[torch.Tensor, ...]
     writes: tuple[torch.Tensor, ...]
+
+
+class _Strides(NamedTuple):
+    """Strides of rows and heads in the order of the arguments, for tensors whose own are `key`."""
+
+    key: object
+    query: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+    state: tuple[int, ...] = ()
+
+
+class _Cache(NamedTuple):
+    """K and V that a run found to be readable: addresses and strides, and the latter as arguments."""
+
+    key: object
+    strides: tuple[int, ...] = ()
 
 
 class AttentionPlan:
@@ -90,6 +104,7 @@ class AttentionPlan:
     backend = "hip"
 
     __slots__ = (
+        "_caches",
         "_fixed",
         "_gpu",
         "_launches",
@@ -97,6 +112,7 @@ class AttentionPlan:
         "_merge",
         "_problem",
         "_reads",
+        "_strides",
         "_work",
         "request",
         "workspace_bytes",
@@ -115,6 +131,8 @@ class AttentionPlan:
         tables = [level.pages.indices for level in problem.levels if level.pages is not None]
         masks = () if problem.mask is None else (problem.mask.bits,)
         self._reads: tuple[torch.Tensor, ...] = (self._list.memory, *tables, *masks)
+        self._strides = _Strides(None)
+        self._caches = [_Cache(None)] * len(self._launches)
         group, page_size = request.group_size, max(request.page_size, 1)
         self._fixed = (
             *(request.num_qo_heads, group, request.head_dim_qk, _magic(group)),
@@ -149,17 +167,17 @@ class AttentionPlan:
         if not self._launches:
             return
         q, out, lse, state = args.q, args.out, args.lse, args.partial
-        if not (_is_readable(q) and _is_readable(out) and (state is None or _is_readable(state.out))):
+        results = (out.data_ptr(), 0 if lse is None else lse.data_ptr())
+        states = (0, 0) if state is None else (state.out.data_ptr(), state.lse.data_ptr())
+        if (q.data_ptr() | results[0] | states[0]) % ALIGN or not self._knows_strides(args):
             self._run_aside(args)
             return
         workspace = self._list.workspace()
         partials = workspace.data_ptr()
         to = _To(
             (partials, partials + self._list.facts.lse_offset),
-            (out.data_ptr(), 0 if lse is None else lse.data_ptr()),
-            (*out.stride()[:2], *((0, 0) if lse is None else lse.stride())),
-            (0, 0) if state is None else (state.out.data_ptr(), state.lse.data_ptr()),
-            (0, 0, 0, 0) if state is None else (*state.out.stride()[:2], *state.lse.stride()),
+            results,
+            states,
             self._reads if state is None else (*self._reads, *state),
             (out, workspace) if lse is None else (out, lse, workspace),
         )
@@ -167,14 +185,34 @@ class AttentionPlan:
         if self._merge is not None:
             self._merge_partials(self._merge, to)
 
+    def _knows_strides(self, args: RunArgs) -> bool:
+        """Whether the kernels can take strides like these; runs of one plan mostly have the same."""
+        q, out, lse, state = args.q, args.out, args.lse, args.partial
+        key = (
+            q.stride(),
+            out.stride(),
+            None if lse is None else lse.stride(),
+            None if state is None else (state.out.stride(), state.lse.stride()),
+        )
+        if key == self._strides.key:
+            return True
+        if not all(map(_is_readable, (q, out) if state is None else (q, out, state.out))):
+            return False
+        self._strides = _Strides(
+            key,
+            q.stride()[:2],
+            (*out.stride()[:2], *((0, 0) if lse is None else lse.stride())),
+            (0, 0, 0, 0) if state is None else (*state.out.stride()[:2], *state.lse.stride()),
+        )
+        return True
+
     def _attend(self, args: RunArgs, to: _To) -> None:
-        request, facts, q = self.request, self._list.facts, args.q
+        request, facts, q, strides = self.request, self._list.facts, args.q, self._strides
         base = self._list.memory.data_ptr()
         positions = base + facts.positions if facts.positions >= 0 else 0
         mask = 0 if self._problem.mask is None else self._problem.mask.bits.data_ptr()
-        scales = (args.sm_scale, request.logits_soft_cap, args.v_scale, 0)
-        for launch in self._launches:
-            k, v = _readable([args.kv[level] for level in launch.levels])
+        for number, launch in enumerate(self._launches):
+            k, v, kv_strides = self._keys_and_values(args, number, launch)
             block = launch.launcher.arguments()
             block.fill(
                 *(base + facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
@@ -182,17 +220,32 @@ class AttentionPlan:
                 *to.partials,
                 *to.states,
                 *(launch.pages, positions, mask),
-                *q.stride()[:2],
-                *to.result_strides,
-                *_kv_strides(k),
-                *_kv_strides(v),
-                *to.state_strides,
+                *strides.query,
+                *strides.result,
+                *kv_strides,
+                *strides.state,
                 *self._fixed,
                 *(k.shape[0], request.window_left),
-                *scales,
+                *(args.sm_scale, request.logits_soft_cap, args.v_scale, 0),
             )
             reads = (*to.reads, q, k, v)
             launch.launcher.launch(launch.grid, launch.threads, block, reads, to.writes, launch.lds)
+
+    def _keys_and_values(
+        self, args: RunArgs, number: int, launch: _Launch
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+        """K, V and their strides, or those of copies that the kernels can read."""
+        levels = [args.kv[level] for level in launch.levels]
+        k, v = levels[0]
+        key = (k.data_ptr(), v.data_ptr(), k.stride(), v.stride(), k.shape[0])
+        known = self._caches[number]
+        if len(levels) == 1 and key == known.key:
+            return k, v, known.strides
+        kv = _readable(levels)
+        strides = (*_kv_strides(kv.k), *_kv_strides(kv.v))
+        if kv is levels[0]:
+            self._caches[number] = _Cache(key, strides)
+        return kv.k, kv.v, strides
 
     def _merge_partials(self, merge: Launcher, to: _To) -> None:
         facts, request = self._list.facts, self.request
@@ -204,8 +257,8 @@ class AttentionPlan:
             *to.partials,
             *to.results,
             *to.states,
-            *to.result_strides,
-            *to.state_strides,
+            *self._strides.result,
+            *self._strides.state,
             *(group, _magic(group), packs, _magic(packs), self._work.merge_slices, 0),
         )
         merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, to.reads, to.writes)
