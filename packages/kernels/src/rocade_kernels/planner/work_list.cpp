@@ -25,9 +25,13 @@ bool is_sane(const rk_work_args& args) {
     return false;
   if (args.num_levels < 1 || args.num_levels > kMaxLevels || args.first_entry == nullptr)
     return false;
-  if (args.graph != 0 && (args.max_keys == nullptr || args.max_rows < args.num_rows ||
-                          args.max_rows > INT32_MAX / 2 || args.max_rows_request < 0))
+  if (args.graph != 0 &&
+      (args.max_keys == nullptr || args.max_rows < args.num_rows || args.max_rows > INT32_MAX / 2 ||
+       args.max_rows_request < 0 || args.max_rows_request > INT32_MAX))
     return false;
+  for (int64_t level = 0; args.graph != 0 && level < args.num_levels; ++level)
+    if (args.max_keys[level] < 0)
+      return false;
   return is_shape(args.shapes[kFew]) && is_shape(args.shapes[kMany]) && args.merge_rows >= 1 &&
          args.merge_rows <= 1 << 16 && args.launch_ns >= 0 && args.fixed_split_size <= INT32_MAX;
 }
@@ -101,8 +105,9 @@ Bound level_bound(const rk_work_planner& plan, int64_t level, int shape) {
   const int64_t units = batch + rows / plan.tokens[shape];
   if (args.fixed_split_size == 0)
     return {units, rows};
-  const int64_t splits = args.max_keys[level] / args.fixed_split_size + 1; // ends cut by a window included
-  return {units * (splits + 1), rows * (splits + 1)};
+  // Ends cut by a window included. What is too many is refused later, and must not overflow before.
+  const int64_t splits = smaller(args.max_keys[level] / args.fixed_split_size, INT32_MAX) + 2;
+  return {smaller(units * splits, int64_t{1} << 31), smaller(rows * splits, int64_t{1} << 31)};
 }
 
 // What one launch may need; adds to `most`, but for its states where every result is partial.
@@ -167,7 +172,8 @@ rk_status lay_out(rk_work_planner& plan) {
   const Sizes now = sizes_now(plan);
   const bool graph = plan.args.graph != 0;
   const Sizes most = graph ? sizes_for_graph(plan) : now;
-  if (!fits(now, most) || most.states > INT32_MAX || most.pieces > INT32_MAX || most.merges > INT32_MAX)
+  if (!fits(now, most) || most.states > INT32_MAX || most.pieces > INT32_MAX || most.merges > INT32_MAX ||
+      most.items > INT32_MAX)
     return RK_TOO_LONG;
   const bool merge = graph ? most.merges > 0 : now.merges > 0;
   rk_work_facts& f = plan.facts;
