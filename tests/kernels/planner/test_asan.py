@@ -22,8 +22,8 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if gxx is None:
         pytest.skip("needs g++")
     sources = [
-        *(_cpu_build.SOURCES / _cpu_build.PLANNER).glob("*.cpp"),
-        _cpu_build.SOURCES / "planner_tree.cpp",
+        *(_cpu_build.SOURCES / "planner").glob("*.cpp"),
+        _cpu_build.SOURCES / "cpu" / "planner_tree.cpp",
     ]
     target = tmp_path_factory.mktemp("asan") / "fuzz"
     command = [gxx, *_cpu_build.FLAGS, *SANITIZE, *map(str, sources), str(FUZZ), "-o", str(target)]

@@ -1,7 +1,8 @@
-"""The structs of cpu/rocade_cpu.h and planner/work_list.h as packed bytes: q for integers and addresses.
+"""The structs of the native library's headers, in cpu, planner and replay, as packed bytes.
 
-Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan has few microseconds
-to spend. Fields are in the header's order; sizes are compared when the library is loaded.
+8 bytes a field: q for integers and addresses, d for doubles. Packing a tuple is several times faster than
+filling a `ctypes.Structure`, and a plan has few microseconds to spend. Fields are in the header's order;
+sizes are compared when the library is loaded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ RUN = Struct("@23q3d3q")
 MERGE = Struct("@22q")
 MERGE_PAIR = Struct("@27q")
 APPEND = Struct("@28q")
+STRUCTS = (LEVEL_ARRAYS, LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
 LAUNCH = Struct("@14q")
-STRUCTS = (LEVEL_ARRAYS, LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND, LAUNCH)
 WORK_ARGS = Struct("@13q" + 2 * "3q3d" + "d5q")
 WORK_FACTS = Struct("@21q")
 WORK_ITEM = Struct("@2q8iI3i")

@@ -139,7 +139,6 @@ void rk_struct_sizes(int64_t* sizes) {
   sizes[5] = sizeof(rk_merge_args);
   sizes[6] = sizeof(rk_merge_pair_args);
   sizes[7] = sizeof(rk_append_args);
-  sizes[8] = sizeof(rk_launch);
 }
 
 int32_t rk_plan_create(const rk_plan_args* args, rk_plan** plan, int64_t* facts) {

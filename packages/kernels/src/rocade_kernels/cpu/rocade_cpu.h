@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define RK_ABI_VERSION 4
+#define RK_ABI_VERSION 5
 #define RK_API __attribute__((visibility("default")))
 
 // Storage types. Arithmetic is fp32 whatever the storage.
@@ -30,7 +30,7 @@ enum rk_status {
 
 RK_API int64_t rk_abi_version(void);
 RK_API const char* rk_source_hash(void);     // hash of the sources and flags this library was built from
-RK_API void rk_struct_sizes(int64_t* sizes); // [9]: every struct below, in order
+RK_API void rk_struct_sizes(int64_t* sizes); // [8]: every struct below, in order
 RK_API int64_t rk_isa_count(void);           // instruction sets in this library that this CPU can run
 RK_API const char* rk_isa_name(int64_t isa); // "plain", "avx2", "avx512"; the last one is the best
 
@@ -204,38 +204,6 @@ typedef struct rk_append_args {
 } rk_append_args;
 
 RK_API int32_t rk_append(const rk_append_args* args);
-
-// ---- replay of GPU launches; see replay.cpp
-// ---------------------------------------------------------------------------------------------------------
-
-enum rk_replay_status { RK_REPLAYED = 0, RK_NOT_REPLAYED = 1 };
-
-// A launch as it was made for a call's tensors.
-typedef struct rk_launch {
-  int64_t op;       // the caller's number for the kind of call
-  int64_t function; // the driver's handle of the kernel
-  int64_t launch;   // address of cuLaunchKernel or hipModuleLaunchKernel
-  int64_t grid_x, grid_y, grid_z, block, lds;
-  const char* block_at; // the argument block
-  int64_t block_bytes;
-  const int64_t* places_at; // [places][3]: byte of the block, tensor, bytes added to its address
-  int64_t places;
-  int64_t tensors;
-  int64_t written; // bit i: tensor i is written, so it must not share memory with another one
-} rk_launch;
-
-// `read` is dltensor_from_py_object_no_sync of DLPack's exchange table. A table belongs to the threads that
-// hold Python's lock. Objects are Python tensors; stream is the driver's handle.
-RK_API void* rk_replay_create(void* read);
-RK_API void rk_replay_free(void* table);
-RK_API void rk_replay_forget(void* table);
-RK_API int32_t rk_replay_learn(void* table, const rk_launch* launch, void* const* objects);
-RK_API int32_t rk_replay_4(void* table, int64_t op, void* stream, void*, void*, void*, void*);
-RK_API int32_t rk_replay_6(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*);
-RK_API int32_t rk_replay_7(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*,
-                           void*);
-RK_API int32_t rk_replay_8(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*,
-                           void*, void*);
 
 // ---- threads
 // ---------------------------------------------------------------------------------------------------------

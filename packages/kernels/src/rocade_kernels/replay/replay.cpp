@@ -3,7 +3,7 @@
 //
 // Tensors come as Python objects. They are read through DLPack's exchange table, a C interface of the tensor
 // library, so nothing here is compiled against Python or that library. Callers hold Python's lock.
-#include "rocade_cpu.h"
+#include "rocade_replay.h"
 
 #include <cstring>
 #include <string>
@@ -134,6 +134,8 @@ int32_t replay(Table& table, int64_t op, void* stream, void* const* objects, int
 }
 
 } // namespace
+
+int64_t rk_replay_launch_size() { return sizeof(rk_launch); }
 
 void* rk_replay_create(void* read) { return new Table{reinterpret_cast<Read>(read), {}}; }
 
