@@ -181,7 +181,10 @@ class AttentionItem(Structure):
         ("q_position", c_int32),  # global position of the tile's first token
         ("kv_position", c_int32),  # global position of key 0
         ("flags", c_uint32),  # 1: causal; 2: positions of tokens are in `positions`
-        ("state", c_int32),  # place of the first token among the partial states; negative: the result is final
+        (
+            "state",
+            c_int32,
+        ),  # place of the first token among the partial states; negative: the result is final
         ("kv_heads", c_int32),  # 1 when the result is partial
         ("mask_step", c_int32),  # bits of the custom mask from a token to the next
     ]
@@ -210,7 +213,10 @@ class AttentionArgs(Structure):
         ("state_lse", c_void_p),
         ("pages", c_void_p),  # int32 page numbers of all requests; null: k and v are dense
         ("positions", c_void_p),  # int32, global position of each token, for items that ask for it
-        ("mask", c_void_p),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
+        (
+            "mask",
+            c_void_p,
+        ),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
         *((name, c_int64) for name in ("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head")),
         *((name, c_int64) for name in ("k_page", "k_row", "k_head", "v_page", "v_row", "v_head")),
         *((name, c_int64) for name in ("state_row", "state_head", "state_lse_row", "state_lse_head")),

@@ -67,7 +67,9 @@ def ours(target: str, n: int, dim: int, causal: bool) -> Figures:
 
 def theirs(target: str, n: int, causal: bool) -> Figures:
     """AITER's; it has no head dim 64."""
-    return figures("AITER D 128", aiter.launch(target, aiter.make(1, (1, 1), (n, n), 128, causal), checks="none"))
+    return figures(
+        "AITER D 128", aiter.launch(target, aiter.make(1, (1, 1), (n, n), 128, causal), checks="none")
+    )
 
 
 def triton(target: str, n: int, dim: int, causal: bool) -> Figures:

@@ -33,9 +33,7 @@ class DeviceLaunch(Launch):
 
 def on_gpu(p: Problem) -> Problem:
     masks = [m.cuda() for m in p.masks] if p.masks else None
-    return Problem(
-        p.q.cuda(), p.q_lens, p.kv_lens, p.k.cuda(), p.v.cuda(), p.rules, p.dtype, p.pages, masks
-    )
+    return Problem(p.q.cuda(), p.q_lens, p.kv_lens, p.k.cuda(), p.v.cuda(), p.rules, p.dtype, p.pages, masks)
 
 
 def check(name: str, problem: Problem, decode: bool, **how: Any) -> bool:
@@ -130,7 +128,10 @@ def timings() -> None:
             launch = DeviceLaunch(problem, TARGET, True, split=split)
             launch.load()
             rate = 2 * batch * length * heads[1] * 128 * 2 / seconds(launch) / 1e12
-            print(f"decode {batch} x {length} {heads} split {split}: {rate:.2f} TB/s, {launch.grid} items", flush=True)
+            print(
+                f"decode {batch} x {length} {heads} split {split}: {rate:.2f} TB/s, {launch.grid} items",
+                flush=True,
+            )
             best = max(best, (rate, split))
 
 

@@ -202,7 +202,8 @@ class Launch:
             kv_end=keys[1],
             q_position=-1000 if self.positions else p.kv_lens[b] - p.q_lens[b] + token,
             kv_position=0,
-            flags=(CAUSAL if p.rules.causal and p.masks is None else 0) + (POSITIONS if self.positions else 0),
+            flags=(CAUSAL if p.rules.causal and p.masks is None else 0)
+            + (POSITIONS if self.positions else 0),
             state=state if self.split else -1,
             kv_heads=self.item_heads,
             mask_step=p.kv_lens[b],
@@ -213,9 +214,7 @@ class Launch:
         args, buffers = self.prepare()
         kernel = program(self.target, self.problem.dtype, self.kernel_dim, "decode" if self.decode else "")
         given = [emu.ReadOnly(t) if t not in self.outputs else t for t in buffers]
-        return emu.launch(
-            kernel, None, self.grid, self.shape.threads, bytes(args), buffers=given, **options
-        )
+        return emu.launch(kernel, None, self.grid, self.shape.threads, bytes(args), buffers=given, **options)
 
     def prepare(self) -> tuple[ctypes.Structure, list[torch.Tensor]]:
         """The arguments, and all tensors that the kernel may touch."""

@@ -43,7 +43,9 @@ template <class Element, int kSize> struct Product {
   static ROCADE_DEVICE int row(int) { return lane() % kSize; }
   /// Which of its rows register r of a result belongs to, and its column.
   static constexpr int row_of(int) { return 0; }
-  static ROCADE_DEVICE int column(int r) { return 4 * kGroups * (r / 4) + 4 * group() + r % 4; }
+  static ROCADE_DEVICE int column(int r) { return offset(r) + 4 * group(); }
+  /// Columns from register 0 to register r: the same in all lanes.
+  static constexpr int offset(int r) { return 4 * kGroups * (r / 4) + r % 4; }
   /// Which of its rows piece p of a `rows` operand belongs to, and its first depth.
   static constexpr int piece_row(int) { return 0; }
   static ROCADE_DEVICE int piece_depth(int) { return 8 * group(); }
@@ -85,7 +87,8 @@ template <class Element, int kSize> struct Product {
 
   static ROCADE_DEVICE int row(int k) { return lane() / 4 + 8 * k; }
   static constexpr int row_of(int r) { return r / 2 % 2; }
-  static ROCADE_DEVICE int column(int r) { return 8 * (r / 4) + 2 * (lane() % 4) + r % 2; }
+  static ROCADE_DEVICE int column(int r) { return offset(r) + 2 * (lane() % 4); }
+  static constexpr int offset(int r) { return 8 * (r / 4) + r % 2; }
   static constexpr int piece_row(int p) { return p % 2; }
   static ROCADE_DEVICE int piece_depth(int p) { return 2 * (lane() % 4) + 8 * (p / 2); }
   static ROCADE_DEVICE bool leads() { return lane() % 4 == 0; }

@@ -17,7 +17,7 @@ inline constexpr float kLeastScale = 1e-30f;
 
 /// Shape of a block's work. Query rows: kRowWaves * kRowTiles * kSize.
 template <class Element, int kHeadDim, int kProduct, int kRowTileCount, int kRowWaveCount, int kKeyWaveCount,
-          int kTileKeys, bool kQueriesRest = false>
+          int kTileKeys, int kMostStages = 2, bool kQueriesRest = false>
 struct Shape {
   using T = Element;
   using P = Product<T, kProduct>;
@@ -34,19 +34,18 @@ struct Shape {
   using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
   using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes, P::kColumns>, kWaves>;
   static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
-  static constexpr int kTilesBytes = 2 * kPairBytes;
-  template <bool> struct TableOf {
-    using type = LdsTable<kKeys, kThreads>;
-  };
-  template <> struct TableOf<false> {
-    using type = LaneTable<kKeys, kThreads>;
-  };
-  static constexpr bool kTableFits = kTilesBytes + LdsTable<kKeys, kThreads>::kBytes <= kTarget.lds_bytes;
-  using Table = typename TableOf<kTableFits>::type;
-  using Copies = KeyCopies<KeyTile, ValueTile, Table>;
-  static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
   using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest>;
-  static constexpr int kLdsBytes = kTablesEnd + kRowWaves * Queries::kBytes;
+  static constexpr int kQueryBytes = kRowWaves * Queries::kBytes;
+
+  // Pairs of tiles: as many as fit beside the rest, at least two.
+  static constexpr int kFit =
+      (kTarget.lds_bytes - kQueryBytes - LdsTable<kKeys, kThreads>::kBytes) / kPairBytes;
+  static constexpr int kStages = kFit < 2 ? 2 : kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kTilesBytes = kStages * kPairBytes;
+  using Table = typename TableOf<kKeys, kThreads, (kFit >= 2)>::type;
+  using Copies = KeyCopies<KeyTile, ValueTile, Table, kStages>;
+  static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
+  static constexpr int kLdsBytes = kTablesEnd + kQueryBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
@@ -86,17 +85,10 @@ template <class S> struct Attend {
     const typename S::Table table(KeyPlaces(args, rows.item, rows.kv_head, sizeof(T)), visited.end,
                                   lds + S::kTilesBytes);
     typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
-    if (visited.begin < visited.end)
-      copies.begin(visited.begin, pair(0));
-    int now = 0; // which of the two pairs of tiles is in use
+    copies.begin(visited.begin, lds);
     for (i32 tile = visited.begin; tile < visited.end; tile += S::kKeys) {
-      copies_done();
-      barrier();
-      if (tile + S::kKeys < visited.end)
-        copies.start(tile + S::kKeys, 1 - now, pair(1 - now));
-      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair(now),
-                  pair(now) + S::KeyTile::kBytes);
-      now = 1 - now;
+      const LdsBytes pair = copies.next(tile, lds);
+      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair, pair + S::KeyTile::kBytes);
     }
     barrier(); // LDS is free again
   }
@@ -128,8 +120,6 @@ template <class S> struct Attend {
   }
 
 private:
-  ROCADE_DEVICE LdsBytes pair(int which) const { return lds + which * S::kPairBytes; }
-
   ROCADE_DEVICE u32 row(int k) const {
     return row_wave * S::kWaveRows + static_cast<u32>(k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
   }
@@ -249,17 +239,28 @@ private:
     return args.soft_cap * kLog2E;
   }
 
+  // Bounds count from the key of a lane's register 0, so that registers compare with constants. Few tiles need both.
   ROCADE_DEVICE void hide(typename S::Logits& logits, i32 first) const {
-    ROCADE_FOR (m, S::kRowTiles)
-      ROCADE_FOR (n, S::kKeyTiles)
-        ROCADE_FOR (r, P::kResults) {
-          const KeyRange sees = visible[m * P::kLaneRows + P::row_of(r)];
-          const i32 key = first + n * P::kColumns + P::column(r);
-          if (static_cast<u32>(key - sees.begin) >= static_cast<u32>(sees.end - sees.begin))
-            logits.part[m][n][r] = kNegativeInfinity;
-        }
+    i32 begin[kLaneRows], end[kLaneRows];
+    bool late = false;
+    ROCADE_FOR(k, kLaneRows) {
+      begin[k] = visible[k].begin - first - P::column(0);
+      end[k] = visible[k].end - first - P::column(0);
+      late |= begin[k] > 0;
+    }
+    hide_unless(logits, [&](int k, int key) { return key < end[k]; });
+    if (any_lane(late))
+      hide_unless(logits, [&](int k, int key) { return key >= begin[k]; });
     if (args.mask != nullptr)
       hide_by_bits(logits, first);
+  }
+
+  template <class F> static ROCADE_DEVICE void hide_unless(typename S::Logits& logits, F&& sees) {
+    ROCADE_FOR(m, S::kRowTiles)
+      ROCADE_FOR(n, S::kKeyTiles)
+        ROCADE_FOR(r, P::kResults)
+          if (!sees(m * P::kLaneRows + P::row_of(r), n * P::kColumns + P::offset(r)))
+            logits.part[m][n][r] = kNegativeInfinity;
   }
 
   ROCADE_DEVICE void hide_by_bits(typename S::Logits& logits, i32 first) const {

@@ -139,38 +139,71 @@ private:
   }
 };
 
-/// Copies tiles of keys and values of a block to LDS, this lane's share.
-template <class KeyTile, class ValueTile, class Table> struct KeyCopies {
+template <int kKeys, int kThreads, bool kInLds> struct TableOf {
+  using type = LdsTable<kKeys, kThreads>;
+};
+template <int kKeys, int kThreads> struct TableOf<kKeys, kThreads, false> {
+  using type = LaneTable<kKeys, kThreads>;
+};
+
+/// Copies tiles of keys and values of a block to LDS, this lane's share: into kStages pairs of tiles in turn.
+template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCopies {
   static constexpr int kCopies = KeyTile::kCopies, kKeys = KeyTile::kRows;
+  static constexpr int kAhead = (kStages - 1) * kKeys, kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
   static_assert(ValueTile::kCopies == kCopies && ValueTile::kRowBytes == KeyTile::kRowBytes);
 
   Table table;
+  const i32 end; // of the keys
   const u32 wave;
   const u32 bytes; // of a row that are there: head_dim may be below kDim
+  int parity = 0;  // of the next tile to be copied
+  int used = 0;    // pair of the tile in use
 
   ROCADE_DEVICE KeyCopies(const Table& rows, u32 this_wave, u32 row_bytes)
-      : table(rows), wave(this_wave), bytes(row_bytes) {}
+      : table(rows), end(rows.end), wave(this_wave), bytes(row_bytes) {}
 
-  /// Starts the copies of the first tile.
+  /// Starts the copies of the first tiles.
   ROCADE_DEVICE void begin(i32 first, LdsBytes lds) {
-    table.begin(first);
-    start(first, 0, lds);
+    if (first < end)
+      table.begin(first);
+    ROCADE_FOR (k, kStages - 1) {
+      if (first + k * kKeys < end) {
+        if (k > 0)
+          barrier(); // the table of this tile was written with the copies of the one before
+        start(first + k * kKeys, lds + k * kPairBytes);
+      }
+    }
   }
 
-  /// Starts the copies of a tile, the first one's parity being 0; `lds` is the place of its keys, then its
-  /// values.
-  ROCADE_DEVICE void start(i32 tile, int parity, LdsBytes lds) {
-    const LdsBytes to = lds + wave * KeyTile::kWaveBytes;
-    table.open(tile);
-    each<(kCopies + kAtOnce - 1) / kAtOnce>([&]<int first>() { start_some<first * kAtOnce>(parity, to); });
-    end_copies();
-    table.advance(tile, parity);
+  /// Waits for a tile, the next one in order, frees the one before, and starts the copies of the one that
+  /// takes its place. Returns where the tile lies.
+  ROCADE_DEVICE LdsBytes next(i32 tile, LdsBytes lds) {
+    if (tile + kAhead - kKeys < end)
+      copies_done<kStages - 2, 2 * kCopies>();
+    else
+      copies_done<0, 0>();
+    barrier();
+    const LdsBytes pair = lds + used * kPairBytes;
+    if (tile + kAhead < end)
+      start(tile + kAhead, lds + (used == 0 ? kStages - 1 : used - 1) * kPairBytes);
+    used = used + 1 == kStages ? 0 : used + 1;
+    return pair;
   }
 
 private:
+  // Starts the copies of a tile; `lds` is the place of its keys, then its values.
+  ROCADE_DEVICE void start(i32 tile, LdsBytes lds) {
+    const LdsBytes to = lds + wave * KeyTile::kWaveBytes;
+    table.open(tile);
+    each<(kCopies + kAtOnce - 1) / kAtOnce>([&]<int first>() { start_some<first * kAtOnce>(to); });
+    end_copies();
+    table.advance(tile, parity);
+    parity = 1 - parity;
+  }
+
   static constexpr int kAtOnce = Table::kAtOnce;
 
-  template <int kFirst> ROCADE_DEVICE void start_some(int parity, LdsBytes to) {
+  template <int kFirst> ROCADE_DEVICE void start_some(LdsBytes to) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
     Places rows[kCount];
     ROCADE_FOR (k, kCount)

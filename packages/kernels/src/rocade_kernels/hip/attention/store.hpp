@@ -95,18 +95,26 @@ private:
 
   // f(first element, values) for all runs of row k that are part of the head.
   template <class F> ROCADE_DEVICE void each_run(int k, const typename S::Output& output, F&& f) const {
+    if (args.head_dim == S::kDim)
+      each_run_within(k, output, [&](u32 d, Vector<float, kStore> x) { f(d, x); });
+    else
+      each_run_within(k, output, [&](u32 d, Vector<float, kStore> x) {
+        if (d < args.head_dim)
+          f(d, x);
+      });
+  }
+
+  template <class F> ROCADE_DEVICE void each_run_within(int k, const typename S::Output& output, F&& f) const {
     const int m = k / P::kLaneRows;
-    ROCADE_FOR_BY (i, S::kOutTiles, kWide)
-      ROCADE_FOR_BY (r, P::kResults, P::kRun) {
+    ROCADE_FOR_BY(i, S::kOutTiles, kWide)
+      ROCADE_FOR_BY(r, P::kResults, P::kRun) {
         if (P::row_of(r) != k % P::kLaneRows)
           continue;
-        ROCADE_FOR_BY (e, kRun, kStore) {
+        ROCADE_FOR_BY(e, kRun, kStore) {
           Vector<float, kStore> x;
-          ROCADE_FOR (j, kStore)
+          ROCADE_FOR(j, kStore)
             x[j] = output.part[m][i + (e + j) % kWide][r + (e + j) / kWide];
-          const u32 d = static_cast<u32>(Reader::element(i, P::column(r)) + e);
-          if (d < args.head_dim)
-            f(d, x);
+          f(static_cast<u32>(Reader::element(i, P::column(r)) + e), x);
         }
       }
   }
