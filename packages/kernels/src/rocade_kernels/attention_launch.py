@@ -1,4 +1,4 @@
-"""Shapes of the attention kernel's instances: query rows and keys of a block, threads, LDS. Plain numbers only."""
+"""Shapes of the attention kernel's instances, as plain numbers: query rows, keys, threads, LDS."""
 
 from __future__ import annotations
 

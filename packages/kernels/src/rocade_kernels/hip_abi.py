@@ -162,11 +162,12 @@ class AppendPagedKvCacheArgs(Structure):
 
 
 class AttentionItem(Structure):
-    """One piece of work: a tile of query rows of one request, against a range of keys, for some KV heads in turn.
+    """A tile of query rows of one request, against a range of keys, for some KV heads in turn.
 
-    Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head (row_begin + r) % group of
-    the group; there are q_len * group - row_begin rows, at most the kernel's. Keys are counted from the first of the
-    request at its level; positions are global. See docs/pages/design/attention.md.
+    Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head
+    (row_begin + r) % group of the group; there are q_len * group - row_begin rows, at most the kernel's. Keys
+    are counted from the first of the request at its level; positions are global. See
+    docs/pages/design/attention.md.
     """
 
     _fields_ = [
@@ -194,9 +195,9 @@ class AttentionArgs(Structure):
     """Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
 
     Tensors: q, out `[tokens, Hq, D]`; dense k, v by row and head; paged k, v by page, row and head; lse
-    `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, Hq, D]` and partial_lse `[states, Hq]`, fp32 and
-    contiguous; state_out, state_lse: a state of all rows that final results are merged with, or null. All
-    addresses and strides but those of lse are multiples of 16 bytes.
+    `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, group, D]` and partial_lse `[states, group]`,
+    fp32 and contiguous, of one KV head each; state_out, state_lse: a state of all rows that final results are
+    merged with, or null. All addresses and strides but those of lse are multiples of 16 bytes.
     """
 
     _fields_ = [

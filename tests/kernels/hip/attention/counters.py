@@ -1,7 +1,7 @@
 """Emulator counters of attention, side by side in one run: ours, AITER's hand-written forward, Triton's.
 
-`python -m tests.kernels.hip.attention.counters` prints the table. All are bf16, rounded to nearest even, one head,
-as many keys as queries. Cycles are issue cycles of the emulator's model, not time.
+`python -m tests.kernels.hip.attention.counters` prints the table. All are bf16, rounded to nearest even, one
+head, as many keys as queries. Cycles are issue cycles of the emulator's model, not time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The attention kernel on a real NVIDIA GPU: `python -m tests.kernels.hip.attention.on_device` checks, then times."""
+"""The attention kernel on a real NVIDIA GPU: checks, then times.
+
+`python -m tests.kernels.hip.attention.on_device`
+"""
 
 from __future__ import annotations
 
