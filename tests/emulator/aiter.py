@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
+from tests import needs
 
 import rocade_emulator as emu
 
@@ -77,7 +77,7 @@ def program(target: str, name: str) -> emu.Program:
     """A code object of the wheel by its name without suffix; skips the test when there is no wheel."""
     path = wheel()
     if isinstance(path, str):
-        pytest.skip(path)
+        needs.missing(path)
     with zipfile.ZipFile(path) as archive:
         data = archive.read(f"aiter_meta/hsa/{target}/{FOLDER[target]}/{name}.co")
     return emu.Program.from_bytes(data, target, name=name)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
+from tests import needs
 
 import rocade_emulator as emu
 
@@ -19,7 +19,7 @@ TARGETS = ("gfx942", "gfx950")
 @functools.cache
 def assembly(target: str, source: Path = SOURCE) -> str:
     """Assembly text of a HIP source."""
-    pytest.importorskip("ziglang", reason="ziglang, which compiles test kernels, is not installed")
+    needs.module("ziglang", "ziglang, which compiles test kernels, is not installed")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.s"
         command = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from tests import needs
 from tests.emulator.isa_run import LANES, State
 from tests.emulator.isa_table import REGISTERS, Row
 from tests.emulator.pcode_program import Library
@@ -20,9 +20,8 @@ WIDTH = {"f64": 64, "b64": 64, "pk_f32": 64, "mask": 64}
 @functools.cache
 def library() -> Library:
     """The published pseudo-code, out of the package tinygrad."""
-    module = pytest.importorskip(
-        "tinygrad.runtime.autogen.amd.cdna.str_pcode",
-        reason="the pseudo-code comes from `pip install tinygrad`",
+    module = needs.module(
+        "tinygrad.runtime.autogen.amd.cdna.str_pcode", "the pseudo-code comes from `pip install tinygrad`"
     )
     texts: dict[str, str] = {}
     for op, text in module.PCODE.items():

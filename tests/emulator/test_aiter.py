@@ -76,6 +76,15 @@ def test_causal_gfx950_is_right_or_its_race_is_named(schedule: str) -> None:
         check(case)
 
 
+@pytest.mark.parametrize("shape", ["ragged", "grouped"])
+def test_causal_gfx950_ragged_and_grouped(shape: str) -> None:
+    """Two tiles have the known race; one tile a head has nothing to load over."""
+    case, result = forward("gfx950", True, shape, quantum=64)
+    two_tiles = case.q.shape[1] > aiter.TILE_M
+    assert only_the_known_race(result) if two_tiles else not result.reports, result.describe()
+    check(case)
+
+
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 def test_issue_cycles(target: str) -> None:
     """Matrix work is known from the shapes: 2 products of 512 * 512 * 128 multiply-adds."""

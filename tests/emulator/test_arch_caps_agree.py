@@ -109,6 +109,8 @@ def test_sizes(name: str) -> None:
     assert table.wave_size.value == _targets.WAVE_LANES
     assert table.simds.value == _targets.SIMDS
     assert table.vector_registers.value == _targets.VECTOR_REGISTERS
+    assert table.vector_granule.value == _targets.VECTOR_GRANULE
+    assert table.waves_per_simd.value == _targets.MAX_WAVES
     products = {(sku.compute_units, sku.clock_mhz, sku.bandwidth_gbs) for sku in table.skus}
     assert (ours.compute_units, ours.clock_mhz, ours.memory_bytes_per_second / 1e9) in products
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 import rocade_emulator as emu
 from rocade_emulator import _assembler
@@ -99,6 +100,6 @@ def test_an_old_clang_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_ziglang_serves_when_nothing_else_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("ziglang")
+    needs.module("ziglang")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert _assembler.assembler().clang[:3] == (sys.executable, "-m", "ziglang")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from rocade_emulator._cli import _parser
 
@@ -30,7 +31,7 @@ def run(words: list[str], folder: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_samples_run(page: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ziglang", reason="ziglang, which compiles the page's kernel, is not installed")
+    needs.module("ziglang", "ziglang, which compiles the page's kernel, is not installed")
     text = page.read_text(encoding="utf-8")
     assert {language for language, _ in BLOCK.findall(text)} == {"python", "sh"}, "blocks that no test runs"
     script = tmp_path / "page.py"

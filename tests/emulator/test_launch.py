@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests import needs
 from tests.emulator.hip_kernels import program
 
 import rocade_emulator as emu
 from rocade_emulator._kernarg import Shape, dispatch_packet, pack
 from rocade_emulator._metadata import Argument, Kernel
 
-torch = pytest.importorskip("torch")
+torch = needs.module("torch")
 
 Dims = int | tuple[int, ...]
 

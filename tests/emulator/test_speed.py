@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests import needs
 from tests.emulator import aiter
 
 from rocade_emulator import Program, _bench
@@ -40,7 +41,7 @@ def test_production_kernel(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_command(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("ziglang", reason="ziglang, which compiles the kernel, is not installed")
+    needs.module("ziglang", "ziglang, which compiles the kernel, is not installed")
     assert main(["bench", "--target", target, "--seconds", "0.3", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["ratio"] > FLOOR, record

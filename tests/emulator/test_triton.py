@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import needs
 from tests.emulator import triton_cases, triton_kernels
 
 import rocade_emulator as emu
@@ -70,7 +71,7 @@ FP8 = {
     ("target", "kind"), [(target, kind) for target, kinds in FP8.items() for kind in kinds]
 )
 def test_fp8_matmul(target: str, kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs.module("torch")
     dtype = getattr(torch, FP8[target][kind])
     m, n, k = 100, 72, 90
     generator = torch.Generator().manual_seed(1)
@@ -89,7 +90,7 @@ def test_fp8_matmul(target: str, kind: str) -> None:
 )
 def test_fp8_attention(target: str, kind: str, causal: bool) -> None:
     """Queries, keys, values and weights in 8 bits; the output's error is that of rounding the weights."""
-    torch = pytest.importorskip("torch")
+    torch = needs.module("torch")
     dtype = getattr(torch, FP8[target][kind])
     heads, group, seq_q, seq_k, dim = 2, 2, 70, 100, 64
     generator = torch.Generator().manual_seed(2)
@@ -125,7 +126,7 @@ FP4_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
 @pytest.mark.parametrize("kinds", [("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e2m1", "e2m1"), ("e2m1", "e4m3")])
 def test_scaled_matmul(kinds: tuple[str, str]) -> None:
     """Triton lays out operands and scales as the hardware's block-scaled matrix instructions ask for."""
-    torch = pytest.importorskip("torch")
+    torch = needs.module("torch")
     tile, k = 64, 256
     rng = np.random.default_rng(4)
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests import needs
 
 import rocade_emulator as emu
 from rocade_emulator._views import View, view_of
 
-torch = pytest.importorskip("torch")
+torch = needs.module("torch")
 
 
 def covered(view: View) -> set[int]:

@@ -8,13 +8,11 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
+from tests import needs
 
 import rocade_emulator as emu
 
-triton = pytest.importorskip(
-    "triton", reason="triton, which compiles test kernels without a GPU, is not installed"
-)
+triton = needs.module("triton", "triton, which compiles test kernels without a GPU, is not installed")
 import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402

@@ -36,7 +36,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *SANITIZE,
         '-DRK_SOURCE_HASH="fuzz"',
         "-DRK_HAVE_X86",
-        f"-I{_cpu_build.SOURCES}",
+        f"-I{_cpu_build.SOURCES / 'cpu'}",
     ]
 
     def compile_one(step: _cpu_build.Step) -> str:

@@ -200,15 +200,18 @@ def test_the_next_compiler_is_tried(stand_in: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_source_and_flag_is_in_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in _cpu_build.SOURCES.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    copies = []
+    for path in (path for folder in _cpu_build.FOLDERS for path in (_cpu_build.SOURCES / folder).iterdir()):
+        copies.append(tmp_path / path.relative_to(_cpu_build.SOURCES))
+        copies[-1].parent.mkdir(exist_ok=True)
+        copies[-1].write_bytes(path.read_bytes())
     before = _cpu_build.source_hash(tmp_path)
     assert before == _cpu_build.source_hash()
     seen = {before}
-    for path in sorted(tmp_path.iterdir()):
+    for path in copies:
         path.write_bytes(path.read_bytes() + b"\n")
         seen.add(_cpu_build.source_hash(tmp_path))
-    assert len(seen) == 1 + len(list(tmp_path.iterdir()))
+    assert len(seen) == 1 + len(copies)
     monkeypatch.setattr(_cpu_build, "FLAGS", (*_cpu_build.FLAGS, "-g"))
     assert _cpu_build.source_hash(tmp_path) not in seen
 

@@ -13,29 +13,24 @@ SHAPES = [(1, 1, 16), (7, 3, 80), (64, 32, 256), (5, 9, 144), (3, 128, 1024), (2
 def places(tiles: hip_launch.Tiles, threads: int) -> list[tuple[int, int]]:
     """(row, column) of every thread that has work, by the arithmetic of hip/cascade/place.hpp."""
     found = []
-    blocks_x, blocks_y, _ = tiles.grid
-    for x in range(blocks_x):
-        for y in range(blocks_y):
-            for thread in range(threads):
-                side = thread * tiles.width_magic >> 32 if tiles.width_magic else thread
-                column = y * tiles.width + thread - side * tiles.width
-                if side >= tiles.side_rows or column >= tiles.columns:
-                    continue
-                for deep in range(tiles.deep_rows):
-                    row = x * tiles.side_rows * tiles.deep_rows + side + deep * tiles.side_rows
-                    if row < tiles.rows:
-                        found.append((row, column))
+    for block in range(tiles.grid[0]):
+        line = block * tiles.blocks_magic >> 64 if tiles.blocks_magic else block
+        for thread in range(threads):
+            side = thread * tiles.width_magic >> 32 if tiles.width_magic else thread
+            column = (block - line * tiles.blocks) * tiles.width + thread - side * tiles.width
+            row = line * tiles.side_rows + side
+            if side < tiles.side_rows and column < tiles.columns and row < tiles.rows:
+                found.append((row, column))
     return found
 
 
-@pytest.mark.parametrize("deep_rows", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_pair_merge_visits_every_pack_once(shape: tuple[int, int, int], deep_rows: int) -> None:
+def test_a_pair_merge_visits_every_pack_once(shape: tuple[int, int, int]) -> None:
     rows, heads, head_bytes = shape
-    tiles = hip_launch.merge_state(rows, heads, head_bytes, units=132, masked=False, deep_rows=deep_rows)
+    tiles = hip_launch.merge_state(rows, heads, head_bytes)
     columns = heads * head_bytes // 16
     everything = [(row, column) for row in range(rows) for column in range(columns)]
-    assert sorted(places(tiles, hip_launch.THREADS)) == everything
+    assert sorted(places(tiles, hip_launch.PAIR_THREADS)) == everything
     assert tiles.width % tiles.packs == 0, "a head must not cross blocks: its lse may be merged in place"
 
 
@@ -59,7 +54,7 @@ def test_magic_numbers_divide() -> None:
 @pytest.mark.parametrize("device", [H200, MI300X])
 def test_few_rows_are_cut_into_slices_and_many_are_not(device: dict[str, int]) -> None:
     def slices(rows: int, length: int) -> int:
-        return hip_launch.lists(rows, 32, 256, length, **device).slices
+        return 1 << hip_launch.lists(rows, 32, 256, length, **device).slice_shift
 
     assert slices(16384, 64) == 1
     assert slices(16, 64) == hip_launch.THREADS // device["wave"], "slices are whole waves"
@@ -68,11 +63,11 @@ def test_few_rows_are_cut_into_slices_and_many_are_not(device: dict[str, int]) -
 
 def test_what_cannot_be_numbered_is_refused() -> None:
     with pytest.raises(ValueError, match="a head has 24 bytes"):
-        hip_launch.merge_state(1, 1, 24, units=1, masked=False)
+        hip_launch.merge_state(1, 1, 24)
     with pytest.raises(ValueError, match="more than one launch takes"):
-        hip_launch.merge_state(2**40, 1, 16, units=1, masked=False)
+        hip_launch.merge_state(2**42, 1, 16)
     with pytest.raises(ValueError, match="more than one launch takes"):
-        hip_launch.merge_state(1, 2**26, 1024, units=1, masked=False)
+        hip_launch.merge_state(1, 2**26, 1024)
     with pytest.raises(ValueError, match="more than can be numbered"):
         hip_launch.unit_divisors(2**26, 1024, 16, 1)
 
@@ -80,6 +75,12 @@ def test_what_cannot_be_numbered_is_refused() -> None:
 @pytest.mark.parametrize(("values", "wanted"), [((0, 32, 160), 16), ((4096, 24), 8), ((6,), 2), ((5, 16), 1)])
 def test_alignment(values: tuple[int, ...], wanted: int) -> None:
     assert hip_launch.alignment(*values) == wanted
+
+
+def test_form() -> None:
+    assert hip_launch.form(4096 | 256, dense=True) == hip_launch.DENSE
+    assert hip_launch.form(4096 | 272, dense=False) == hip_launch.ALIGNED
+    assert hip_launch.form(4096 | 8, dense=True) == hip_launch.UNALIGNED
 
 
 @pytest.mark.parametrize("rows", [1, 64, 1000, 131072])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
 
 import pytest
 
-from arch_caps import Op, preference
+from arch_caps import TARGETS, Op, Vendor, preference
 from rocade import cli
 from rocade._version import __version__
 
@@ -56,6 +57,10 @@ def test_info_names_every_backend_of_this_machine(capsys: pytest.CaptureFixture[
     assert cli.main(["info"]) == 0
     text = capsys.readouterr().out
     assert all(f"\n  {backend} " in text for backend in preference("cpu"))
+    for name, target in TARGETS.items():
+        if target.vendor is not Vendor.CPU:
+            assert re.search(rf"\n  hip +on {name}: (present|absent: lib)", text)
+    assert re.search(r"\n  hip +on gfx942, emulated: present \(rocade_emulator: .*, gpu code: ", text)
 
 
 @pytest.mark.parametrize("op", Op)

@@ -110,8 +110,8 @@ def faulty(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
     """Make the kernel believe in other sizes than its tensors have."""
     true = hip_launch.merge_state
 
-    def wrong(rows: int, heads: int, head_bytes: int, **how: Any) -> hip_launch.Tiles:
-        return true(rows + changes.get("rows", 0), heads, head_bytes + changes.get("bytes", 0), **how)
+    def wrong(rows: int, heads: int, head_bytes: int) -> hip_launch.Tiles:
+        return true(rows + changes.get("rows", 0), heads, head_bytes + changes.get("bytes", 0))
 
     monkeypatch.setattr(_states, "_pair_tiles", _states._pair_tiles.__wrapped__)
     monkeypatch.setattr(hip_launch, "merge_state", wrong)

@@ -21,7 +21,7 @@ from arch_caps._request import Request
 from arch_caps._row import Row
 from arch_caps._sources import source_hash
 from arch_caps._table import DEFECTS, ROWS, TARGETS, row
-from arch_caps._target import Feature, Target, target_of
+from arch_caps._target import Feature, Target, Vendor, target_of
 from arch_caps._types import (
     DType,
     EvidenceKind,
@@ -57,6 +57,7 @@ __all__ = [
     "Status",
     "Target",
     "Toolchain",
+    "Vendor",
     "evidence_dir",
     "gather_evidence",
     "is_fresh",

@@ -33,15 +33,20 @@ def program(kernel: str, target: str, dtype: str = "", variant: str = "") -> emu
         built = code(Instance(kernel, target, dtype, 0, variant))
     except CompilerMissingError as error:
         needs.missing(str(error))
-    return emu.Program.from_bytes(built.image, target, name=kernel)
+    return emu.Program.from_bytes(built.image, target, name=f"{kernel} {variant}".strip())
 
 
 def launch(
-    kernel: emu.Program, grid: hip_launch.Grid, args: ctypes.Structure, buffers: Sequence[Any], **options: Any
+    kernel: emu.Program,
+    grid: hip_launch.Grid,
+    args: ctypes.Structure,
+    buffers: Sequence[Any],
+    block: int = hip_launch.THREADS,
+    **options: Any,
 ) -> emu.Result:
     """Launch with the raw bytes of the struct; any finding fails, remarks too."""
     given = [buffer for buffer in buffers if buffer is not None]
-    result = emu.launch(kernel, None, grid, hip_launch.THREADS, bytes(args), buffers=given, **options)
+    result = emu.launch(kernel, None, grid, block, bytes(args), buffers=given, **options)
     assert not result.reports, result.describe()
     return result
 
@@ -51,15 +56,14 @@ def address(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def aligned(*tensors: torch.Tensor, elements: int) -> int:
-    """1 when every pack of `elements` elements lies at a multiple of its size in all tensors."""
-    return int(
-        all(
-            hip_launch.alignment(t.data_ptr(), *(step * t.element_size() for step in t.stride()[:-1]))
-            >= min(elements * t.element_size(), hip_launch.PACK_BYTES)
-            for t in tensors
-        )
-    )
+def form(*states: tuple[torch.Tensor, torch.Tensor | None]) -> int:
+    """What `hip_launch.form` says of values `[..., H, D]`, each with its lse `[..., H]` or None."""
+    mixed, dense = 0, True
+    for v, s in states:
+        for number in (address(v), *(step * v.element_size() for step in v.stride()[:-1])):
+            mixed |= number
+        dense &= v.stride(-2) == v.shape[-1] and (s is None or s.stride(-1) == 1)
+    return hip_launch.form(mixed, dense)
 
 
 def _state(v: torch.Tensor, s: torch.Tensor) -> tuple[int, ...]:
@@ -67,29 +71,20 @@ def _state(v: torch.Tensor, s: torch.Tensor) -> tuple[int, ...]:
 
 
 def merge_state(
-    kernel: emu.Program,
-    a: Pair,
-    b: Pair,
-    out: Pair,
-    mask: torch.Tensor | None = None,
-    deep_rows: int = 0,
-    **options: Any,
+    kernel: emu.Program, a: Pair, b: Pair, out: Pair, mask: torch.Tensor | None = None, **options: Any
 ) -> emu.Result:
     """Merge states `[n, H, D]`, `[n, H]`."""
     v = a[0]
     rows, heads, dim = v.shape
-    tiles = hip_launch.merge_state(
-        rows, heads, dim * v.element_size(), units=UNITS, masked=mask is not None, deep_rows=deep_rows
-    )
+    tiles = hip_launch.merge_state(rows, heads, dim * v.element_size())
     args = hip_abi.MergeStateArgs(
-        *_state(*a),
-        *_state(*b),
-        *_state(*out),
-        address(mask),
-        *tiles,
-        aligned(v, b[0], out[0], elements=16 // v.element_size()),
+        *_state(*a), *_state(*b), *_state(*out), address(mask), *tiles, form(a, b, out)
     )
-    return launch(kernel, tiles.grid, args, (*a, *b, *out, mask), **options)
+    buffers = (*a, *b, *out, mask)
+    assert kernel.name.endswith(hip_launch.merge_state_variant(args.form) or "merge_state"), (
+        "the other variant"
+    )
+    return launch(kernel, tiles.grid, args, buffers, hip_launch.PAIR_THREADS, **options)
 
 
 def merge_lists(
@@ -122,10 +117,9 @@ def merge_lists(
         address(indptr),
         v.shape[0],
         *geometry.tiles,
+        form((v, s), out),
         v.shape[1] if indptr is None else 0,
-        geometry.slices,
-        aligned(v, v_out, elements=16 // v.element_size()),
-        0,
+        geometry.slice_shift,
     )
     return launch(kernel, geometry.tiles.grid, args, (v, s, v_out, s_out, indptr), **options)
 

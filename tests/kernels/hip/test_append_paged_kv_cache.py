@@ -55,10 +55,10 @@ def check(
         assert torch.equal(got.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
 
 
-def tokens(dtype: torch.dtype, heads: int, dim: int, beside: int = 0) -> torch.Tensor:
-    """Seven new tokens; `beside` elements of NaN behind each head."""
-    wide = torch.full((7, heads, dim + beside), float("nan")).to(dtype)
-    return wide[..., :dim].copy_(torch.randn(7, heads, dim))
+def tokens(dtype: torch.dtype, heads: int, dim: int, beside: int = 0, count: int = 7) -> torch.Tensor:
+    """New tokens; `beside` elements of NaN behind each head."""
+    wide = torch.full((count, heads, dim + beside), float("nan")).to(dtype)
+    return wide[..., :dim].copy_(torch.randn(count, heads, dim))
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
@@ -68,6 +68,16 @@ def test_under_every_schedule(target: str, layout: str, options: dict[str, Any])
     new = tokens(torch.bfloat16, 3, 128), tokens(torch.bfloat16, 3, 80)
     caches = cache(torch.bfloat16, 3, 128, layout), cache(torch.bfloat16, 3, 80, layout)
     check(target, new, caches, Table(), units=1, **options)
+
+
+@pytest.mark.parametrize("options", SCHEDULES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_blocks_of_whole_batches(target: str, options: dict[str, Any]) -> None:
+    """Two blocks of eight tokens take the short way, the four tokens behind them the general one."""
+    new = tokens(torch.bfloat16, 8, 128, count=20), tokens(torch.bfloat16, 8, 128, count=20)
+    caches = cache(torch.bfloat16, 8, 128), cache(torch.bfloat16, 8, 128)
+    table = Table((7, 0, 5, 3, 8), (0, 5), tuple(-1 if i in (3, 9) else 0 for i in range(20)), (*range(20),))
+    check(target, new, caches, table, units=8, **options)
 
 
 @pytest.mark.parametrize("beside", [0, 4, 1])

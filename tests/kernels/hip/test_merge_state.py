@@ -24,11 +24,10 @@ def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
-@pytest.mark.parametrize("deep_rows", [1, 2])
 @pytest.mark.parametrize("target", TARGETS)
-def test_under_every_schedule(target: str, deep_rows: int, options: dict[str, Any]) -> None:
+def test_under_every_schedule(target: str, options: dict[str, Any]) -> None:
     a, b = random_state("bf16", 9, 5, 128), random_state("bf16", 9, 5, 128)
-    out = merged(target, "bf16", a, b, deep_rows=deep_rows, **options)
+    out = merged(target, "bf16", a, b, **options)
     assert_state(out, oracle_states.merge_state(*a, *b), "bf16")
 
 
@@ -37,7 +36,7 @@ def test_under_every_schedule(target: str, deep_rows: int, options: dict[str, An
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_dtype_and_head_size(target: str, dtype: str, dim: int) -> None:
     a, b = random_state(dtype, 7, 3, dim), random_state(dtype, 7, 3, dim)
-    out = merged(target, dtype, a, b, deep_rows=2)
+    out = merged(target, dtype, a, b)
     assert_state(out, oracle_states.merge_state(*a, *b), dtype)
 
 
@@ -47,7 +46,7 @@ def test_strides(target: str, storage: str) -> None:
     a, b = random_state("fp16", 6, 4, 64), random_state("fp16", 6, 4, 64)
     out = padded(a, storage, fill=float("nan"))
     given = padded(a, storage), padded(b, storage)
-    emulated.merge_state(emulated.program("merge_state", target, "fp16"), *given, out)
+    emulated.merge_state(emulated.program("merge_state", target, "fp16", "strided"), *given, out)
     assert_state(out, oracle_states.merge_state(*a, *b), "fp16")
 
 
@@ -77,16 +76,13 @@ def test_in_place(
     reference = oracle_states.merge_state(*a, *b)
     out = b if other else a
     program = emulated.program("merge_state", target, dtype)
-    emulated.merge_state(program, a, b, out, deep_rows=2, **options)
+    emulated.merge_state(program, a, b, out, **options)
     assert_state(out, reference, dtype)
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
-@pytest.mark.parametrize("deep_rows", [1, 2])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(
-    target: str, deep_rows: int, options: dict[str, Any]
-) -> None:
+def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, options: dict[str, Any]) -> None:
     a, b = random_state("fp16", 9, 30, 80), random_state("fp16", 9, 30, 80)
     kept = torch.tensor([1, 0, 0, 1, 0, 1, 1, 1, 0], dtype=torch.bool)
     reference = oracle_states.merge_state(*a, *b)
@@ -95,7 +91,7 @@ def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(
     before = a[0].clone(), a[1].clone()
     mask = torch.where(kept, 0, 255).to(torch.uint8)
     program = emulated.program("merge_state", target, "fp16")
-    emulated.merge_state(program, a, b, a, mask, deep_rows, **options)
+    emulated.merge_state(program, a, b, a, mask, **options)
     chosen = oracle_states.MergedState(*(x[~kept] for x in reference))
     assert_state((a[0][~kept], a[1][~kept]), chosen, "fp16")
     assert torch.equal(a[0][kept].view(torch.int16), before[0][kept].view(torch.int16))
@@ -110,6 +106,6 @@ def test_offsets_beyond_32_bits(target: str) -> None:
     far_a = buffers[0].torch(torch.bfloat16, (3, 2, 64), (2 * apart, 64, 1)).copy_(a[0])
     far_b = buffers[1].torch(torch.bfloat16, (3, 2, 64), (64, apart, 1)).copy_(b[0])
     out = torch.full_like(a[1], float("nan"))
-    program = emulated.program("merge_state", target, "bf16")
-    emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out), deep_rows=2)
+    program = emulated.program("merge_state", target, "bf16", "strided")
+    emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out))
     assert_state((far_a, out), oracle_states.merge_state(*a, *b), "bf16")

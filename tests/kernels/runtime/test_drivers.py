@@ -259,7 +259,7 @@ def test_a_child_of_a_process_that_used_a_device_is_refused_and_calls_no_driver(
 
 
 def test_a_field_that_moves_stops_its_caller() -> None:
-    with pytest.raises(TypeError, match="Args has the fields"):
+    with pytest.raises(ImportError, match="Args has the fields"):
         Layout(Args, ("stride", "where", "rows", "scale"))
 
 

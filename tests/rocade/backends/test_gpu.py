@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -154,15 +155,87 @@ def test_append_writes_every_token_to_its_slot(backend: str, layout: str) -> Non
     assert torch.equal(cache.cpu().view(torch.int16), expected.view(torch.int16))
 
 
+def poison(*_: object, **__: object) -> None:
+    raise AssertionError("the call went the ordinary way")
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on, every call that goes through dispatch fails."""
+    if rocade.explain("merge_state", device="cuda", backend="hip").backend is None:
+        pytest.skip("no kernels for this GPU")
+    from rocade import _dispatch
+
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch has no DLPack exchange table")
+    return lambda: monkeypatch.setattr(_dispatch, "select", poison)
+
+
+def test_a_layout_once_seen_is_merged_natively(replayed: Callable[[], None]) -> None:
+    for _ in range(2):
+        a, b, c = state(), state(), state()
+        got = rocade.merge_state(*a, *b)
+        assert_merged(got, a, b)
+        before = (got[0].clone(), got[1].clone())
+        rocade.merge_state_in_place(*got, *c)
+        assert_merged(got, before, c)
+        many = torch.randn(ROWS, 3, HEADS, DIM, dtype=torch.float16, device="cuda")
+        weights = torch.randn(ROWS, 3, HEADS, device="cuda")
+        merged = rocade.merge_states(many, weights)
+        expected = oracle_states.merge_states(many.cpu(), weights.cpu())
+        torch.testing.assert_close(merged[0].cpu().double(), expected.v, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(merged[1].cpu().double(), expected.s, rtol=1e-5, atol=1e-5)
+        replayed()
+
+
+def test_other_layouts_and_shared_memory_go_the_ordinary_way(replayed: Callable[[], None]) -> None:
+    a, b = state(), state()
+    rocade.merge_state(*a, *b)
+    rocade.merge_state_in_place(*a, *b)
+    replayed()
+    rocade.merge_state(*a, *b)
+    double = torch.randn(ROWS, 2, HEADS, DIM, dtype=torch.float16, device="cuda")[:, 0]
+    for v_a, s_a in ((double, a[1]), (a[0][:7], a[1][:7]), (a[0], a[1].double()), (a[0].bfloat16(), a[1])):
+        with pytest.raises((AssertionError, ValueError)):
+            rocade.merge_state(v_a, s_a, *b)
+    for v_a, s_a in ((a[0], torch._neg_view(a[1])), (torch._neg_view(a[0]), a[1])):
+        with pytest.raises((AssertionError, ValueError)):
+            rocade.merge_state(v_a, s_a, *b)
+    with pytest.raises(ValueError, match="memory of another argument"):
+        rocade.merge_state_in_place(*a, a[0], b[1])
+    with torch.enable_grad(), pytest.raises(ValueError, match="requires grad"):
+        rocade.merge_state(a[0].clone().requires_grad_(), a[1], *b)
+
+
+def test_appends_of_a_layout_once_seen_are_native(replayed: Callable[[], None]) -> None:
+    key, value = (torch.randn(6, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    ints = [
+        torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2])
+    ]
+    table = [torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([3, 1], [0, 1, 2], [3, 3])]
+    for turn in range(2):
+        one = torch.zeros(4, 2, 16, 2, 64, device="cuda", dtype=torch.bfloat16)
+        two = (torch.zeros_like(one[:, 0]), torch.zeros_like(one[:, 1]))
+        flipped = torch.zeros(4, 2, 2, 16, 64, device="cuda", dtype=torch.bfloat16)
+        for cache, layout in ((one, "NHD"), (two, "NHD"), (flipped, "HND")):
+            rocade.append_paged_kv_cache(key + turn, value - turn, *ints, cache, *table, layout)
+        for cache in ((one[:, 0], one[:, 1]), two, flipped.transpose(2, 3).unbind(1)):
+            for pool, tokens in zip(cache, (key + turn, value - turn), strict=True):
+                assert torch.equal(pool[3, :3], tokens[0::2])
+                assert torch.equal(pool[1, :3], tokens[1::2])
+                assert int((pool != 0).any(-1).any(-1).sum()) == 6
+        replayed()
+
+
 class Recorder:
     """Stands for a loaded kernel, keeps what it is launched with and passes it on."""
 
     def __init__(self, function: Any) -> None:  # noqa: ANN401
         self.function = function
-        self.given: tuple[object, ...] = ()
+        self.given: list[tuple[object, ...]] = []
 
     def launch(self, *given: object) -> None:
-        self.given = given
+        self.given.append(given)
         self.function.launch(*given)
 
 
@@ -177,14 +250,15 @@ def test_a_launch_costs_the_cpu_at_most_five_microseconds() -> None:
     launcher = gpu_of(a[0]).kernel(PAIR, torch.float16)
     function = launcher._function
     recorder = launcher._function = Recorder(function)
-    kept = rocade.merge_state(*a, *b, backend="hip")
+    kept = rocade.cascade.merge_state(*a, *b, out=state(), backend="hip")  # `out`: no native repetition
     launcher._function = function
+    (given,) = recorder.given
     spent = []
     for _ in range(30):
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(100):
-            function.launch(*recorder.given)
+            function.launch(*given)
         spent.append((time.perf_counter() - start) / 100)
     torch.cuda.synchronize()
     assert_merged(kept, a, b)

@@ -65,7 +65,8 @@ class Recorder:
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
     ) -> None:
-        assert (block, lds) == (hip_launch.THREADS, 0)
+        pairs = isinstance(args.block, hip_abi.MergeStateArgs)
+        assert (block, lds) == (hip_launch.PAIR_THREADS if pairs else hip_launch.THREADS, 0)
         self.launches.append(Launch(type(args.block), bytes(args), grid, stream))
         self.memory.append((reads, writes))
 
@@ -97,7 +98,7 @@ def test_a_merge_hands_over_pointers_and_strides(device: Recorder) -> None:
             assert given == (tensor.data_ptr(), *tensor.stride()[:2])
     assert (launch.args.mask, launch.args.rows, launch.stream) == (None, 5, 77)
     assert device.memory == [((*a, *b), tuple(out))]
-    assert device.loads == [Instance("merge_state", TARGET, "fp16")]
+    assert device.loads == [Instance("merge_state", TARGET, "fp16", variant="strided")]
 
 
 def test_merging_in_place_passes_the_mask_and_writes_its_first_state(device: Recorder) -> None:
@@ -108,9 +109,9 @@ def test_merging_in_place_passes_the_mask_and_writes_its_first_state(device: Rec
     assert device.memory == [((*a, *b, mask), tuple(a))]
 
 
-@pytest.mark.parametrize(("shift", "aligned"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("shift", "form"), [(0, hip_launch.ALIGNED), (1, hip_launch.UNALIGNED)])
 def test_packs_that_are_not_at_multiples_of_their_size_are_told(
-    device: Recorder, shift: int, aligned: int
+    device: Recorder, shift: int, form: int
 ) -> None:
     base = torch.zeros(2 * 3 * 64 + 8, dtype=torch.bfloat16)
     v = base[shift : shift + 2 * 3 * 64].view(2, 3, 64)
@@ -119,7 +120,16 @@ def test_packs_that_are_not_at_multiples_of_their_size_are_told(
     BACKEND.merge_state(v, other[1], *other, *out)
     BACKEND.merge_state(*other, *other, v, out[1])
     BACKEND.attention_sum(v[:, None], out[0])
-    assert [launch.args.aligned for launch in device.launches] == [aligned] * 3
+    assert [launch.args.form for launch in device.launches] == [form] * 3
+
+
+def test_tensors_without_holes_are_told(device: Recorder) -> None:
+    v, s = torch.zeros(5, 3, 64), torch.zeros(5, 3)
+    BACKEND.merge_state(v, s, v, s, v, s)
+    BACKEND.merge_states(v[:, None], s[:, None], v, s)
+    BACKEND.merge_state(v, s, v, s, v, torch.zeros(3, 5).T)
+    forms = [launch.args.form for launch in device.launches]
+    assert forms == [hip_launch.DENSE, hip_launch.DENSE, hip_launch.ALIGNED]
 
 
 def test_lists_of_one_length_and_of_many(device: Recorder) -> None:

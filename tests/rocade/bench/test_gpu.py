@@ -122,6 +122,14 @@ def test_floors_compare_with_the_copy_and_the_rival(ours: float, met: bool) -> N
     assert [floor.met for floor in report.floors] == [met] * 3
 
 
+def test_eager_floors_are_for_calls_that_the_cpu_limits() -> None:
+    clock, report = FakeClock(), Report()
+    calls = {OURS: clock.costing(1e-4), COPY: clock.costing(1e-4), PEER: clock.costing(1e-4)}
+    case = Case("case", _gpu_case.EAGER_BYTES + 1, 3, Floors(peer=0.97, eager=1.0))
+    _gpu_case.bench(report, clock, case, calls)
+    assert [floor.what for floor in report.floors] == [f"graph, speed against {PEER}"]
+
+
 def test_without_the_rival_only_the_copy_is_judged() -> None:
     report = bench_case(FakeClock(), Floors(peer=1.0, copy=0.95, eager=1.0), **{OURS: 1e-5, COPY: 1e-5})
     assert [floor.what for floor in report.floors] == ["graph, speed against the faster copy"]

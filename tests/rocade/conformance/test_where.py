@@ -52,7 +52,7 @@ def test_a_finding_fails_a_case_with_a_right_result(
 ) -> None:
     true = hip_launch.merge_state
     monkeypatch.setattr(_states, "_pair_tiles", _states._pair_tiles.__wrapped__)
-    monkeypatch.setattr(hip_launch, "merge_state", lambda rows, *given, **how: true(rows + 1, *given, **how))
+    monkeypatch.setattr(hip_launch, "merge_state", lambda rows, *given: true(rows + 1, *given))
     index = next(str(c.index) for c in grid.cases(Op.MERGE_STATE) if c.rows == 7)  # type: ignore[union-attr]
     assert verify.main([*ONE, "--case", index]) == 1
     said = capsys.readouterr().out

@@ -80,7 +80,7 @@ PAGE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/page",
 )
 DTYPES = (DType.FP32, DType.FP16, DType.BF16)
-MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES),)
+MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES, variants=("", "strided")),)
 MERGE_STATES = (Kernel(name="merge_states", dtypes=DTYPES),)
 ATTENTION_SUM = (Kernel(name="attention_sum", dtypes=DTYPES),)
 APPEND_KERNELS = (Kernel(name="append_paged_kv_cache"),)

@@ -1,4 +1,4 @@
-"""Builds the native CPU library from the C++ sources in this package, into a wheel or on demand into a cache.
+"""Builds the native library (CPU kernels, launch replay) from C++ into a wheel, or on demand into a cache.
 
 Safe under many processes: one builds, under a lock that dies with it; a finished library appears by rename.
 """
@@ -20,7 +20,8 @@ from pathlib import Path
 from rocade_kernels import _cache, _settings
 from rocade_kernels._cache import LOG, BuildError
 
-SOURCES = Path(__file__).parent / "cpu"
+SOURCES = Path(__file__).parent
+FOLDERS = ("cpu", "replay")  # of sources; evidence of the CPU kernels is bound to the first alone
 SHIPPED = Path(__file__).parent / "lib" / "librocade_cpu.so"
 
 FLAGS = (
@@ -41,7 +42,7 @@ AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 # The kernels are compiled once for each instruction set and chosen at run time.
 ISA_FLAGS = {"plain": (), "avx2": AVX2, "avx512": AVX512}
-KERNELS = "kernels.cpp"
+KERNELS = "cpu/kernels.cpp"
 
 # The oldest C library that wheels built with zig run on.
 ZIG_TARGET = "x86_64-linux-gnu.2.28"
@@ -72,11 +73,15 @@ def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
+def _files(sources: Path, pattern: str) -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((sources / folder).glob(pattern))]
+
+
 def source_hash(sources: Path = SOURCES) -> str:
     """Hash of everything that decides what the library does: sources, headers and flags."""
     digest = hashlib.sha256()
-    for path in sorted(sources.glob("*.[ch]*")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in _files(sources, "*.[ch]*"):
+        digest.update(path.relative_to(sources).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(repr((FLAGS, sorted(ISA_FLAGS.items()), platform.machine())).encode())
     return digest.hexdigest()[:16]
 
@@ -110,8 +115,8 @@ def steps(sources: Path) -> list[Step]:
     """What to compile, the slowest first."""
     isas = ISA_FLAGS if is_x86() else {"plain": ()}
     kernels = [Step(KERNELS, f"{isa}.o", flags) for isa, flags in reversed(isas.items())]
-    rest = [Step(p.name, f"{p.stem}.o") for p in sorted(sources.glob("*.cpp")) if p.name != KERNELS]
-    return kernels + rest
+    rest = [Step(str(p.relative_to(sources)), f"{p.stem}.o") for p in _files(sources, "*.cpp")]
+    return kernels + [step for step in rest if step.source != KERNELS]
 
 
 def compile_library(

@@ -3,8 +3,7 @@
 `scripts/generate` writes hip/args.hpp from these classes. Each kernel takes one struct by value. Strides are
 in elements. Eight-byte fields come first, so that there is no padding between fields.
 
-H is heads, D head dims, n result rows. A pack is 16 bytes of one head's values in the input. `aligned` is 1
-when every pack of every tensor lies at a multiple of its own size, else 0: then elements move one by one.
+H is heads, D head dims, n result rows. A pack is 16 bytes of one head's values in the input.
 """
 
 from __future__ import annotations
@@ -30,17 +29,19 @@ def _state(name: str) -> list[Field]:
 
 
 # How threads find their place: a result row has `columns` packs, `packs` of them a head. A block takes
-# `width` columns of `side_rows` rows side by side, `deep_rows` times one below the other; once, for lists.
-# The magic numbers divide by packs and width: see hip_launch.Tiles and hip/cascade/place.hpp.
+# `width` columns of `side_rows` rows; `blocks` blocks side by side have all columns. The magic numbers divide
+# by blocks, packs and width: see hip_launch.Tiles and hip/cascade/place.hpp.
 _TILES: list[Field] = [
     ("rows", c_int64),
+    ("blocks_magic", c_uint64),
+    ("blocks", c_uint32),
     ("columns", c_uint32),
     ("packs", c_uint32),
     ("packs_magic", c_uint32),
     ("width", c_uint32),
     ("width_magic", c_uint32),
     ("side_rows", c_uint32),
-    ("deep_rows", c_uint32),
+    ("form", c_uint32),  # of the tensors: hip_launch.DENSE, ALIGNED or UNALIGNED
 ]
 
 # Where state j of result row i is: at `i * v_row + j * v_state`. Without `indptr` j is in 0:`fixed`; with it,
@@ -65,7 +66,6 @@ class MergeStateArgs(Structure):
         *_state("out"),
         ("mask", c_void_p),
         *_TILES,
-        ("aligned", c_uint32),
     ]
 
 
@@ -91,9 +91,7 @@ class MergeStatesArgs(Structure):
         ("states", c_int64),
         *_TILES,
         ("fixed", c_uint32),
-        ("slices", c_uint32),  # parts of a block that share the states of its rows: 1, 2, 4 or 8
-        ("aligned", c_uint32),
-        ("reserved", c_uint32),
+        ("slice_shift", c_uint32),  # 2 to this power parts of a block share the states of its rows
     ]
 
 
@@ -109,9 +107,7 @@ class AttentionSumArgs(Structure):
         ("states", c_int64),
         *_TILES,
         ("fixed", c_uint32),
-        ("slices", c_uint32),
-        ("aligned", c_uint32),
-        ("reserved", c_uint32),
+        ("slice_shift", c_uint32),
     ]
 
 

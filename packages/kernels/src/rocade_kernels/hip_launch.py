@@ -9,9 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-THREADS = 256  # of a block, in all kernels here; kThreads of their sources
+THREADS = 256  # of a block; kThreads of the sources
+PAIR_THREADS = 512  # the same of merge_state
+UNALIGNED, ALIGNED, DENSE = 0, 1, 2  # Form of hip/cascade/place.hpp
 PACK_BYTES = 16  # of one access
-_MAX_BLOCKS_X, _MAX_BLOCKS_Y = 2**31 - 1, 65535
+_MAX_BLOCKS = 2**31 - 1
 
 _LEAST_WIDTH = 32  # packs beside each other that fill cache lines
 _BLOCKS_A_UNIT = 4  # that keep a compute unit or SM busy
@@ -25,21 +27,22 @@ class Tiles(NamedTuple):
     """How threads find their place, in the order of the argument structs; see hip/cascade/place.hpp."""
 
     rows: int
+    blocks_magic: int
+    blocks: int
     columns: int
     packs: int
     packs_magic: int
     width: int
     width_magic: int
     side_rows: int
-    deep_rows: int
 
     @property
     def grid(self) -> Grid:
-        """Blocks over rows, then over columns."""
-        return _parts(self.rows, self.side_rows * self.deep_rows), _parts(self.columns, self.width), 1
+        """Blocks over columns first, then over rows."""
+        return _parts(self.rows, self.side_rows) * self.blocks, 1, 1
 
 
-def _tiles(rows: int, heads: int, head_bytes: int, threads: int, deep_rows: int) -> Tiles:
+def _tiles(rows: int, heads: int, head_bytes: int, threads: int) -> Tiles:
     """Tiles of `threads` threads over `rows` rows of heads of `head_bytes` bytes.
 
     Raises:
@@ -50,10 +53,19 @@ def _tiles(rows: int, heads: int, head_bytes: int, threads: int, deep_rows: int)
     if rest or not columns:
         raise ValueError(f"a head has {head_bytes} bytes; expected a positive multiple of {PACK_BYTES}")
     width = _width(columns, packs, threads)
+    blocks = _parts(columns, width)
     tiles = Tiles(
-        *(rows, columns, packs, _magic(packs, 32), width, _magic(width, 32)), threads // width, deep_rows
+        rows,
+        _magic(blocks, 64),
+        blocks,
+        columns,
+        packs,
+        _magic(packs, 32),
+        width,
+        _magic(width, 32),
+        threads // width,
     )
-    if (columns + width) * packs >= 2**32 or tiles.grid[0] > _MAX_BLOCKS_X or tiles.grid[1] > _MAX_BLOCKS_Y:
+    if (columns + width) * packs >= 2**32 or tiles.grid[0] > _MAX_BLOCKS:
         raise ValueError(f"{rows} rows of {heads} heads of {head_bytes} bytes are more than one launch takes")
     return tiles
 
@@ -85,24 +97,21 @@ def alignment(*values: int) -> int:
     return mixed & -mixed
 
 
-def merge_state(
-    rows: int, heads: int, head_bytes: int, *, units: int, masked: bool, deep_rows: int = 0
-) -> Tiles:
-    """Tiles of merge_state over `rows` rows; a thread merges two rows when there are enough.
+def merge_state_variant(form: int) -> str:
+    """The variant of merge_state for tensors of a form: the plain one takes dense ones only."""
+    return "" if form == DENSE else "strided"
 
-    With a mask it is one: rows of a thread follow each other then.
-    """
-    if not deep_rows:
-        enough = rows * heads * head_bytes >= 2 * units * _BLOCKS_A_UNIT * THREADS * PACK_BYTES
-        deep_rows = 2 if enough and not masked else 1
-    return _tiles(rows, heads, head_bytes, THREADS, deep_rows)
+
+def merge_state(rows: int, heads: int, head_bytes: int) -> Tiles:
+    """Tiles of merge_state over `rows` rows; its blocks have PAIR_THREADS threads."""
+    return _tiles(rows, heads, head_bytes, PAIR_THREADS)
 
 
 class Lists(NamedTuple):
     """Launch of merge_states and attention_sum."""
 
     tiles: Tiles
-    slices: int
+    slice_shift: int  # 2 to this power slices
 
 
 def lists(
@@ -118,7 +127,17 @@ def lists(
         threads, full = rows * heads * head_bytes // PACK_BYTES, units * THREADS * _BLOCKS_A_UNIT
         while slices * wave < THREADS and slices * _STATES_A_SLICE < length and threads * slices < full:
             slices *= 2
-    return Lists(_tiles(rows, heads, head_bytes, THREADS // slices, 1), slices)
+    return Lists(_tiles(rows, heads, head_bytes, THREADS // slices), slices.bit_length() - 1)
+
+
+def form(mixed: int, dense: bool) -> int:
+    """The form of a launch's tensors: `mixed` has addresses and strides in bytes or-ed together.
+
+    Args:
+        mixed: Its low bits tell whether packs are aligned.
+        dense: Whether heads follow each other without gaps in all tensors, lse included.
+    """
+    return UNALIGNED if mixed % PACK_BYTES else DENSE if dense else ALIGNED
 
 
 class AppendGeometry(NamedTuple):

@@ -161,9 +161,10 @@ def _paged(
         raise invalid(said.indptr, f"{starts.numel()} entries", expected)
     if qo is not None and qo.numel() != batch + 1:
         _raise_count(names(index).last_page_len, names(index).qo_indptr, batch, qo.numel())
+    readable: torch.Tensor | None = ids
     if ids is None or not _is_plain(ids) or device.type != "cpu":
         ids = page_ids(names(index).indices, ids, device)
-    readable = _readable(ids)
+        readable = _readable(ids)
     arrays = checks.Arrays(
         0 if qo is None else qo.data_ptr(),
         starts.data_ptr(),
@@ -180,16 +181,19 @@ def _level(host: _Host, max_page: int, memory: torch.Tensor, begin: int, address
     """A level whose arrays are the checked copies, which start at element `begin` of `memory`."""
     arrays, ids, _ = host
     address += 4 * begin
-    entries = arrays.batch + 1 if arrays.qo_indptr else 0
-    spans = []
-    for size in (entries, arrays.batch + 1, arrays.batch if ids is not None else 0, arrays.batch):
-        spans.append(Span(memory, begin, begin + size, address))
-        begin += size
-        address += 4 * size
-    qo, indptr, last, kv_len = spans
+    batch = arrays.batch
+    qo = Span(memory, begin, begin + (batch + 1 if arrays.qo_indptr else 0), address)
+    indptr = _after(qo, batch + 1)
     if ids is None:
-        return Level(qo, kv_len, None, indptr.tensor())
-    return Level(qo, kv_len, PageTable(indptr, ids, last, arrays.page_size, max_page))
+        return Level(qo, _after(indptr, batch), None, indptr.tensor())
+    last = _after(indptr, batch)
+    return Level(qo, _after(last, batch), PageTable(indptr, ids, last, arrays.page_size, max_page))
+
+
+def _after(span: Span, size: int) -> Span:
+    """The next `size` elements of the same memory."""
+    memory, begin, end, address = span
+    return Span(memory, end, end + size, address + 4 * (end - begin))
 
 
 def _is_plain(array: object) -> bool:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import platform
 import textwrap
 from collections.abc import Iterator, Sequence
 
 import torch
 
-from arch_caps import ROWS, Status, preference, target_of
+from arch_caps import ROWS, TARGETS, Status, Vendor, preference, target_of
 from rocade._device import place
-from rocade._dispatch import absent
+from rocade._dispatch import absent, versions
+from rocade._place import Place
 from rocade.backends import REGISTRY
 
 _DISTRIBUTIONS = ("rocade", "arch_caps", "rocade_kernels", "rocade_emulator")
@@ -39,10 +41,34 @@ def _devices() -> Iterator[str]:
         yield f"{f'cuda:{index}':16} {found.name}, {found.multi_processor_count} compute units"
 
 
+def _places() -> Iterator[Place]:
+    """This machine's devices, then GPUs that it does not have, then what the emulator stands for."""
+    cuda = (torch.device("cuda", index) for index in range(torch.cuda.device_count()))
+    here = dict.fromkeys(place(device) for device in (torch.device("cpu"), *cuda))
+    yield from here
+    gpus = [name for name, target in TARGETS.items() if target.vendor is not Vendor.CPU]
+    yield from (Place(name, emulated=False) for name in gpus if Place(name, emulated=False) not in here)
+    if importlib.util.find_spec("rocade_emulator") is not None:
+        emulated = importlib.import_module("rocade_emulator").TARGETS
+        yield from (Place(name, emulated=True) for name in gpus if name in emulated)
+
+
+def _has_kernels(backend: str, target: str) -> bool:
+    rows = (row for (_, name), row in ROWS.items() if name == backend)
+    return any(row.kernels and row.targets.holds(target, None) for row in rows)
+
+
 def _backends() -> Iterator[str]:
+    here = place(torch.device("cpu"))
     for name in REGISTRY:
-        reasons = absent(name, place(torch.device("cpu")))
-        yield f"{name:16} " + ("present" if not reasons else "absent: " + "; ".join(map(str, reasons)))
+        for at in _places():
+            if name not in preference(at.target) or not (at == here or _has_kernels(name, at.target)):
+                continue
+            reasons = absent(name, at)
+            facts = ", ".join(f"{key}: {value}" for key, value in versions(name, at).items())
+            state = "absent: " + "; ".join(map(str, reasons)) if reasons else "present"
+            where = at.target + (", emulated" if at.emulated else "")
+            yield f"{name:16} on {where}: {state}" + (f" ({facts})" if facts else "")
 
 
 def _rows() -> Iterator[str]:

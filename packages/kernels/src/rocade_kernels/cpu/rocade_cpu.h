@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define RK_ABI_VERSION 3
+#define RK_ABI_VERSION 5
 #define RK_API __attribute__((visibility("default")))
 
 // Storage types. Arithmetic is fp32 whatever the storage.
@@ -204,6 +204,9 @@ typedef struct rk_append_args {
 } rk_append_args;
 
 RK_API int32_t rk_append(const rk_append_args* args);
+
+// ---- threads
+// ---------------------------------------------------------------------------------------------------------
 
 // Threads of every run from now on: teams of an OpenMP runtime, by its GOMP_parallel and omp_get_thread_num,
 // or our own pool when either is null. A child of fork starts with our own pool.

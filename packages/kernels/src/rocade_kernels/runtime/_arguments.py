@@ -32,23 +32,24 @@ class Arguments:
 class Layout:
     """A struct together with the order in which its caller hands over values, compared when it is made.
 
-    So a field that moves or is renamed stops the import, and never becomes a wrong pointer in a kernel.
+    So a field that moves or is renamed stops the caller's import, as it should where packages of two versions
+    meet, and never becomes a wrong pointer in a kernel.
     """
 
     def __init__(self, kind: type[ctypes.Structure], names: Sequence[str]) -> None:
         """Compare.
 
         Raises:
-            TypeError: the struct's fields are not `names`, in this order, or have holes in between.
+            ImportError: the struct's fields are not `names`, in this order, or have holes in between.
         """
         own = [name for name, *_ in kind._fields_]
         if own != list(names):
-            raise TypeError(f"{kind.__name__} has the fields {own}; its caller fills {list(names)}")
+            raise ImportError(f"{kind.__name__} has the fields {own}; its caller fills {list(names)}")
         self._kind = kind
         self._pack = hip_abi.packer(kind)
         last = getattr(kind, own[-1])
         if self._pack.size != last.offset + last.size:
-            raise TypeError(f"{kind.__name__} has holes between its fields")
+            raise ImportError(f"{kind.__name__} has holes between its fields")
 
     @property
     def size(self) -> int:

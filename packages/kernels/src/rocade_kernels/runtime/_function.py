@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -70,6 +71,11 @@ class DriverFunction:
         self._mend = mend
         self._kept = kept
         _alive.add(self)
+
+    @property
+    def handles(self) -> tuple[int, int]:
+        """The driver's handle of the kernel, and the address of its launch function."""
+        return self._handle.value or 0, ctypes.cast(self._launch, c_void_p).value or 0
 
     def launch(
         self,

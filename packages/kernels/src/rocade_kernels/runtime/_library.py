@@ -64,7 +64,7 @@ def open_library(names: Sequence[str], prototypes: Mapping[str, Prototype], text
     Raises:
         MissingError: none could be loaded, or it lacks a function.
     """
-    refusals = []
+    absent, refusals = [], []
     for name in (*_mapped(names[0].partition(".so")[0]), *names):
         try:
             lib = ctypes.CDLL(name)
@@ -72,10 +72,15 @@ def open_library(names: Sequence[str], prototypes: Mapping[str, Prototype], text
                 entry = getattr(lib, function)
                 entry.restype, entry.argtypes = result, arguments
         except (OSError, AttributeError) as error:
-            refusals.append(str(error))
+            if "cannot open shared object file" in str(error):
+                absent.append(name)
+            else:
+                refusals.append(str(error))
         else:
             return Library(lib, text)
-    raise MissingError("; ".join(dict.fromkeys(refusals)))
+    if absent:
+        refusals.append(f"not installed ({', '.join(absent)})")
+    raise MissingError("; ".join(refusals))
 
 
 def _mapped(stem: str) -> list[str]:

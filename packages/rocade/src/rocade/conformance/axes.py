@@ -103,7 +103,7 @@ EXTRA: dict[Op, Axes] = {
 _STATES: Axes = {
     "dtype": FLOATS,
     "heads": (1, 3, 8, 32, 128),
-    "head_dim": (8, *HEAD_DIMS),
+    "head_dim": (8, *HEAD_DIMS, 512),
     "rows": (0, 1, 7),
     "sets": (0, 1, 2, 5, 9),
     "empties": ("none", "some", "all", "garbage"),

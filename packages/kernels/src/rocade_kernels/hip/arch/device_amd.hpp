@@ -1,8 +1,8 @@
 // AMD's share of device.hpp: ids, barrier, shuffle, fast math, streaming accesses. Waves of 64 lanes.
 #pragma once
 
-/// Declares a kernel whose blocks have exactly `threads` threads.
-#define ROCADE_KERNEL(threads)                                                                               \
+/// Declares a kernel whose blocks have exactly `threads` threads. `blocks` is for NVIDIA.
+#define ROCADE_KERNEL(threads, blocks)                                                                       \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
 
 /// In front of a kernel's argument struct: it is read where the launch put it, not copied to the stack.
@@ -50,7 +50,7 @@ ROCADE_DEVICE u32 uniform(u32 x) {
 /// 2^x and 1/x within 1 ulp; subnormal results may be 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
-/// log2 of a normal number: within 1 ulp here, within 2^-22 on NVIDIA. See log2_exact where that matters.
+/// log2 of a normal number: within 1 ulp here, within 2^-22 on NVIDIA. See log2_sum.hpp where that matters.
 ROCADE_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
 
 /// Whether one lane loads a value that its neighbours need, too, and hands it on by a shuffle.

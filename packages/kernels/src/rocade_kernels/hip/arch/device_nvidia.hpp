@@ -1,8 +1,10 @@
 // NVIDIA's share of device.hpp: ids, barrier, shuffle, fast math, streaming accesses. Warps of 32 lanes.
 #pragma once
 
-/// Declares a kernel whose blocks have exactly `threads` threads.
-#define ROCADE_KERNEL(threads) extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void
+/// Declares a kernel whose blocks have exactly `threads` threads, of which `blocks` are to fit a
+/// multiprocessor. Without that number ptxas saves registers by loading late, one load after the other.
+#define ROCADE_KERNEL(threads, blocks)                                                                       \
+  extern "C" __attribute__((global)) __attribute__((launch_bounds(threads, blocks))) void
 
 /// In front of a kernel's argument struct: it is read where the launch put it, not copied to the stack.
 #define ROCADE_ARGUMENT const __attribute__((grid_constant))
@@ -37,7 +39,7 @@ ROCADE_DEVICE u32 uniform(u32 x) { return x; }
 /// 2^x within 2 ulp and 1/x within 1 ulp; subnormals are 0. exp2(-inf) is 0.
 ROCADE_DEVICE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ROCADE_DEVICE float reciprocal(float x) { return __nvvm_rcp_approx_ftz_f(x); }
-/// log2 of a normal number within 2^-22 (absolute between 1/2 and 2). See log2_exact where that matters.
+/// log2 of a normal number within 2^-22 (absolute between 1/2 and 2). See log2_sum.hpp where that matters.
 ROCADE_DEVICE float log2(float x) { return __nvvm_lg2_approx_ftz_f(x); }
 
 /// Whether one lane loads a value that its neighbours need, too, and hands it on. Here every lane loads it:

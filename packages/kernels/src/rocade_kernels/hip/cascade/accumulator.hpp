@@ -7,7 +7,8 @@ namespace rocade {
 
 /// kPack<In> elements of a row. Weighted: `total` is the sum of 2^(lse - top) v, `weight` that of 2^(lse -
 /// top), `top` the greatest lse so far. A state with an lse of -inf is left out, whatever its values.
-template <class In, bool kWeighted, bool kAligned> struct Accumulator {
+template <class In, bool kWeighted, Form kForm> struct Accumulator {
+  static constexpr bool kAligned = kForm != Form::unaligned;
   static constexpr int kPacked = kPack<In>;
   static constexpr u32 kBatch = kAligned ? 4 : 1; // the slow path must not cost the fast one registers
   using Floats = Vector<float, kPacked>;
@@ -28,13 +29,14 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
 
   template <class Args>
   ROCADE_DEVICE Accumulator(const Args& args, const Place& place, const Slot& slot, List list)
-      : v_step(slot.slices * args.v_state), place(place) {
+      : v_step(args.v_state << slot.shift), place(place) {
     const u64 first = list.first + slot.slice;
-    v = place.at(static_cast<const In*>(args.v), args.v_row, args.v_head) + first * args.v_state +
-        place.pack * kPacked;
+    v = place.at<kForm>(static_cast<const In*>(args.v), args.v_row, args.v_head, kPacked) +
+        first * args.v_state;
     if constexpr (kWeighted) {
-      s = place.at(static_cast<const float*>(args.s), args.s_row, args.s_head) + first * args.s_state;
-      s_step = slot.slices * args.s_state;
+      s = place.at<kForm>(static_cast<const float*>(args.s), args.s_row, args.s_head, 0) +
+          first * args.s_state;
+      s_step = args.s_state << slot.shift;
     }
   }
 
@@ -70,8 +72,7 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
         lse[k] = place.handed_on(batch.lse[k]);
         next = __builtin_fmaxf(next, lse[k]);
       }
-      rescale(next);
-      const float base = top == kNegativeInfinity ? 0.0f : top;
+      const float base = rescale(next);
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k) {
         const float w = exp2(lse[k] - base);
@@ -85,19 +86,21 @@ template <class In, bool kWeighted, bool kAligned> struct Accumulator {
     }
   }
 
-  /// Makes `next` the top; it is not below the one before.
-  ROCADE_DEVICE void rescale(float next) {
-    const float keep = next == top ? 1.0f : exp2(top - next); // -inf minus -inf must not be computed
+  /// Makes `next` the top, which is not below the one before; returns what to subtract from an lse: 0 while
+  /// there is no state, since -inf minus -inf is no number. No branches: loads would be moved behind them.
+  ROCADE_DEVICE float rescale(float next) {
+    const float base = next == kNegativeInfinity ? 0.0f : next;
+    const float keep = exp2(top - base);
     top = next;
     weight *= keep;
     total *= keep;
+    return base;
   }
 
   /// Adds what another slice has of the same columns.
   ROCADE_DEVICE void join(Floats other_total, float other_top, float other_weight) {
     if constexpr (kWeighted) {
-      rescale(__builtin_fmaxf(top, other_top));
-      const float factor = other_top == kNegativeInfinity ? 0.0f : exp2(other_top - top);
+      const float factor = exp2(other_top - rescale(__builtin_fmaxf(top, other_top)));
       weight += other_weight * factor;
       total += other_total * factor;
     } else {
@@ -140,34 +143,44 @@ template <int kPacked> struct Meeting {
   }
 };
 
-/// A whole kernel: walks the lists, lets slices meet, stores the results.
-template <class In, class Out, bool kWeighted, bool kAligned, class Args>
-ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
-  using Sum = Accumulator<In, kWeighted, kAligned>;
-  const Slot slot(args.slices);
-  const Place place = place_of(args, slot.thread);
-  if (!place.inside)
-    return;
-  const List list = list_of(args, place);
-  const Walk<Sum::kBatch> walk(list.count, args.indptr == nullptr && is_whole(args), slot);
-  Sum sum(args, place, slot, list);
+template <class In, class Out, bool kWeighted, Form kForm, class Args>
+ROCADE_DEVICE void reduce(const Args& args, const Slot& slot, const Place& place, List list,
+                          Meeting<kPack<In>>& meeting) {
+  Accumulator<In, kWeighted, kForm> sum(args, place, slot, list);
+  const Walk<sum.kBatch> walk(list.count, slot);
   walk.run(sum);
-  if (slot.slices > 1) {
+  if (slot.shift != 0) {
     if (slot.slice != 0)
       meeting.put(sum);
-    barrier();
+    barrier(); // among the threads that have not ended: those with a place
     if (slot.slice != 0)
       return;
     meeting.get(sum, slot);
   }
-  if (place.row() >= args.rows)
-    return;
-  Out* to = place.at(static_cast<Out*>(args.v_out), args.v_out_row, args.v_out_head);
-  store<Out, Sum::kPacked, kAligned>(to + place.pack * Sum::kPacked, narrow<Out, Sum::kPacked>(sum.mean()));
+  store<Out, sum.kPacked, sum.kAligned>(
+      place.at<kForm>(static_cast<Out*>(args.v_out), args.v_out_row, args.v_out_head, sum.kPacked),
+      narrow<Out, sum.kPacked>(sum.mean()));
   if constexpr (kWeighted) {
     if (place.pack == 0)
-      *place.at(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head) = sum.mean_lse();
+      *place.at<kForm>(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head, 0) = sum.mean_lse();
   }
+}
+
+/// A whole kernel: walks the lists, lets slices meet, stores the results.
+template <class In, class Out, bool kWeighted, class Args>
+ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
+  const Slot slot(args.slice_shift);
+  const Place place = place_of(args, slot.thread);
+  if (!place.inside)
+    return;
+  const List list = list_of(args, place);
+  const Form form = static_cast<Form>(args.form);
+  if (form == Form::dense) [[likely]]
+    reduce<In, Out, kWeighted, Form::dense>(args, slot, place, list, meeting);
+  else if (form == Form::aligned)
+    reduce<In, Out, kWeighted, Form::aligned>(args, slot, place, list, meeting);
+  else
+    reduce<In, Out, kWeighted, Form::unaligned>(args, slot, place, list, meeting);
 }
 
 } // namespace rocade

@@ -9,14 +9,14 @@
 
 namespace rocade {
 
+constexpr int kThreads = 256;
+
 /// A thread's slice, and its number among the slice's threads.
 struct Slot {
-  u32 slices, slice, threads, thread;
+  u32 shift, slice, threads, thread; // 2 to the power of shift slices
 
-  ROCADE_DEVICE explicit Slot(u32 slices) : slices(slices) {
-    const u32 shift = static_cast<u32>(__builtin_ctz(slices));
-    threads = static_cast<u32>(kThreads) >> shift;
-    slice = uniform(wave_id() * kWave >> (8 - shift));
+  ROCADE_DEVICE explicit Slot(u32 shift) : shift(shift), threads(static_cast<u32>(kThreads) >> shift) {
+    slice = uniform(wave_id() * kWave / threads);
     thread = thread_id() & (threads - 1);
   }
 };
@@ -27,11 +27,10 @@ struct List {
 };
 
 template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& place) {
-  const bool exists = place.row() < args.rows;
   if (args.indptr == nullptr)
-    return {0, exists ? args.fixed : 0};
+    return {0, args.fixed};
   u32 first = 0, last = 0;
-  if (exists && place.loads_shared()) {
+  if (place.loads_shared()) {
     const i32* indptr = static_cast<const i32*>(args.indptr) + place.row();
     const i64 begin = indptr[0], end = indptr[1];
     first = static_cast<u32>(begin < 0 ? 0 : begin);
@@ -47,11 +46,8 @@ template <class Args> ROCADE_DEVICE List list_of(const Args& args, const Place& 
 template <u32 kBatch> struct Walk {
   u32 count, full; // full batches; they come first
 
-  /// `same`: all threads of the slice have lists of this length.
-  ROCADE_DEVICE Walk(u32 length, bool same, const Slot& slot) {
-    const u32 shift = static_cast<u32>(__builtin_ctz(slot.slices));
-    count = slot.slice < length ? (length - slot.slice + slot.slices - 1) >> shift : 0;
-    count = same ? uniform(count) : count;
+  ROCADE_DEVICE Walk(u32 length, const Slot& slot) {
+    count = slot.slice < length ? ((length - 1 - slot.slice) >> slot.shift) + 1 : 0;
     full = count / kBatch;
   }
 

@@ -7,11 +7,8 @@ using State = rocade::fp32;
 using State = rocade::Element;
 #endif
 
-ROCADE_KERNEL(rocade::kThreads) rocade_merge_states(ROCADE_ARGUMENT rocade::MergeStatesArgs args) {
+ROCADE_KERNEL(rocade::kThreads, 4) rocade_merge_states(ROCADE_ARGUMENT rocade::MergeStatesArgs args) {
   using namespace rocade;
   ROCADE_SHARED static Meeting<kPack<State>> meeting;
-  if (args.aligned)
-    reduce_lists<State, Element, true, true>(args, meeting);
-  else
-    reduce_lists<State, Element, true, false>(args, meeting);
+  reduce_lists<State, Element, true>(args, meeting);
 }

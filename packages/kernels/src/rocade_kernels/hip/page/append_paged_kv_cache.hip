@@ -70,32 +70,41 @@ ROCADE_DEVICE i64 place_of_token(const AppendPagedKvCacheArgs& args, const Side&
 }
 
 // A thread's share of a block's tokens: kBatch units of type Unit, one kThreads units behind the other.
-template <class Unit> struct Batch {
+// kWhole: all of them exist. kDense: heads follow each other without gaps, in tokens and in a slot of the
+// cache.
+template <class Unit, bool kDense> struct Batch {
   Unit units[kBatch];
   u32 token[kBatch];  // of the block; a number that no token has where there is no unit
-  i64 offset[kBatch]; // in a token of the cache
+  i64 offset[kBatch]; // in a slot of the cache
 
-  ROCADE_DEVICE void load(const Side& side, i64 first, u32 begin, u32 count) {
+  template <bool kWhole> ROCADE_DEVICE void load(const Side& side, i64 first, u32 begin, u32 count) {
+    const u8* const tokens = side.tokens + first * side.row;
 #pragma unroll
     for (u32 k = 0; k < kBatch; ++k) {
       const u32 index = begin + k * kThreads;
       token[k] = kThreads;
-      if (index >= count)
+      if (!kWhole && index >= count)
         continue;
       token[k] = divide(index, side.columns_magic);
       const u32 column = index - token[k] * side.columns;
-      const u32 head = divide(column, side.units_magic);
-      const u64 byte = u64{column - head * side.units} * sizeof(Unit);
-      const u64 from = token[k] * static_cast<u64>(side.row) + head * static_cast<u64>(side.head) + byte;
-      offset[k] = static_cast<i64>(head * static_cast<u64>(side.cache_head) + byte);
-      units[k] = load_streaming(reinterpret_cast<const Unit*>(side.tokens + first * side.row + from));
+      const u8* from = tokens + token[k] * static_cast<u64>(side.row);
+      if constexpr (kDense) {
+        offset[k] = column * static_cast<u32>(sizeof(Unit));
+        from += offset[k];
+      } else {
+        const u32 head = divide(column, side.units_magic);
+        const u64 byte = u64{column - head * side.units} * sizeof(Unit);
+        offset[k] = static_cast<i64>(head * static_cast<u64>(side.cache_head) + byte);
+        from += head * static_cast<u64>(side.head) + byte;
+      }
+      units[k] = load_streaming(reinterpret_cast<const Unit*>(from));
     }
   }
 
-  ROCADE_DEVICE void store(const Side& side, const i64* places) const {
+  template <bool kWhole> ROCADE_DEVICE void store(const Side& side, const i64* places) const {
 #pragma unroll
     for (u32 k = 0; k < kBatch; ++k) {
-      const i64 place = token[k] < kThreads ? places[token[k]] : kNowhere;
+      const i64 place = kWhole || token[k] < kThreads ? places[token[k]] : kNowhere;
       if (place != kNowhere)
         *reinterpret_cast<Unit*>(side.cache + place + offset[k]) = units[k];
     }
@@ -103,41 +112,51 @@ template <class Unit> struct Batch {
 };
 
 // Copies the tokens of a block in units of type Unit.
-template <class Unit>
+template <class Unit, bool kDense, bool kWhole>
 ROCADE_DEVICE void copy_tokens(const AppendPagedKvCacheArgs& args, const Side& side, i64* places) {
   const i64 first = i64{block_x()} * args.rows_a_block, left = args.rows - first;
   const u32 tokens = left < args.rows_a_block ? static_cast<u32>(left) : args.rows_a_block;
   const u32 count = tokens * side.columns;
-  Batch<Unit> batch;
-  batch.load(side, first, thread_id(), count);
+  Batch<Unit, kDense> batch;
+  batch.template load<kWhole>(side, first, thread_id(), count);
   if (thread_id() < tokens)
     places[thread_id()] = place_of_token(args, side, first + thread_id());
   barrier();
-  batch.store(side, places);
+  batch.template store<kWhole>(side, places);
 #pragma unroll 1
   for (u32 begin = thread_id() + kBatch * kThreads; begin < count; begin += kBatch * kThreads) {
-    batch.load(side, first, begin, count);
-    batch.store(side, places);
+    batch.template load<kWhole>(side, first, begin, count);
+    batch.template store<kWhole>(side, places);
   }
+}
+
+// Whether every thread has a whole number of batches, and heads have no gaps: so it is for models' shapes.
+ROCADE_DEVICE bool is_plain(const AppendPagedKvCacheArgs& args, const Side& side) {
+  const i64 head_bytes = i64{side.units} * args.unit;
+  return args.unit == 16 && side.head == head_bytes && side.cache_head == head_bytes &&
+         args.rows_a_block * side.columns % (kBatch * kThreads) == 0 &&
+         (i64{block_x()} + 1) * args.rows_a_block <= args.rows;
 }
 
 } // namespace rocade
 
-ROCADE_KERNEL(rocade::kThreads)
+ROCADE_KERNEL(rocade::kThreads, 5)
 rocade_append_paged_kv_cache(ROCADE_ARGUMENT rocade::AppendPagedKvCacheArgs args) {
   using namespace rocade;
   ROCADE_SHARED static i64 places[kThreads];
   const Side side = side_of(args);
-  if (args.unit == 16) [[likely]]
-    return copy_tokens<Words4>(args, side, places);
+  if (is_plain(args, side)) [[likely]]
+    return copy_tokens<Words4, true, true>(args, side, places);
   switch (args.unit) {
+  case 16:
+    return copy_tokens<Words4, false, false>(args, side, places);
   case 8:
-    return copy_tokens<u64>(args, side, places);
+    return copy_tokens<u64, false, false>(args, side, places);
   case 4:
-    return copy_tokens<u32>(args, side, places);
+    return copy_tokens<u32, false, false>(args, side, places);
   case 2:
-    return copy_tokens<u16>(args, side, places);
+    return copy_tokens<u16, false, false>(args, side, places);
   default:
-    return copy_tokens<u8>(args, side, places);
+    return copy_tokens<u8, false, false>(args, side, places);
   }
 }

@@ -8,13 +8,14 @@ from arch_caps import ArchCapabilityError, Reason, Request
 from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
-from rocade.backends.hip import _append, _gpu, _states
+from rocade.backends.hip import _append, _gpu, _replay, _states
 
 
 class HipBackend:
     """Present where there is a GPU's driver, or the emulator is asked for, and code for the target."""
 
     name = "hip"
+    learn = staticmethod(_replay.learn)  # see rocade._replay
 
     def absent(self, place: Place) -> list[Reason]:
         """No driver, no device, or no code and no compiler."""

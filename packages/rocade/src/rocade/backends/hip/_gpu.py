@@ -17,7 +17,7 @@ from rocade.backends.hip._emulator import EmulatedRuntime
 from rocade_kernels import build, runtime
 from rocade_kernels._version import __version__
 from rocade_kernels.build import Instance
-from rocade_kernels.runtime import Arguments, Function, Layout, Loaded
+from rocade_kernels.runtime import Arguments, DriverFunction, Function, Launched, Layout, Loaded
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
 Key = tuple["Kernel", torch.dtype | None, str]
@@ -31,6 +31,9 @@ class Kernel:
     def __init__(self, name: str, layout: Layout) -> None:
         self.name = name
         self.layout = layout
+
+
+_LATEST = threading.local()  # .launcher: the one that the thread used last
 
 
 class Launcher:
@@ -52,6 +55,13 @@ class Launcher:
             block = self._local.block = self._layout.make()
         return block
 
+    def launched(self) -> Launched | None:
+        """This thread's last launch, for a driver to repeat; None for other runtimes."""
+        if not isinstance(self._function, DriverFunction):
+            return None
+        grid, block, lds = self._local.last
+        return Launched(*self._function.handles, grid, block, lds, self.arguments())
+
     def launch(
         self,
         grid: tuple[int, int, int],
@@ -63,11 +73,23 @@ class Launcher:
     ) -> None:
         """Queue a run on the current stream of the GPU; see `runtime.Function.launch`."""
         gpu = self._gpu
+        self._local.last = (grid, block, lds)
+        _LATEST.launcher = self
         if gpu.is_current():
             self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
             return
         with torch.cuda.device(gpu.index):
             self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+
+    def is_of(self, gpu: Gpu, kernel: Kernel) -> bool:
+        """Whether it launches a variant of the kernel there."""
+        return self._gpu is gpu and self._layout is kernel.layout
+
+
+def last_launched(gpu: Gpu, kernel: Kernel) -> Launched | None:
+    """This thread's last launch of all, if it was of this kernel, whichever variant, on this GPU."""
+    launcher: Launcher | None = getattr(_LATEST, "launcher", None)
+    return launcher.launched() if launcher is not None and launcher.is_of(gpu, kernel) else None
 
 
 class Gpu:

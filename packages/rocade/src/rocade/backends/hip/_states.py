@@ -14,7 +14,7 @@ from rocade_kernels import hip_abi, hip_launch
 from rocade_kernels.runtime import Layout
 
 _TILES = hip_launch.Tiles._fields
-_TAIL = (*_TILES, "fixed", "slices", "aligned", "reserved")
+_TAIL = (*_TILES, "form", "fixed", "slice_shift")
 _LISTS = ("v", "v_row", "v_state", "v_head")
 
 
@@ -39,7 +39,7 @@ PAIR = Kernel(
             *_state("out"),
             "mask",
             *_TILES,
-            "aligned",
+            "form",
         ),
     ),
 )
@@ -81,10 +81,8 @@ def freed(*tensors: torch.Tensor) -> ValueError | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _pair_tiles(
-    rows: int, heads: int, head_bytes: int, units: int, masked: bool
-) -> tuple[hip_launch.Grid, hip_launch.Tiles]:
-    tiles = hip_launch.merge_state(rows, heads, head_bytes, units=units, masked=masked)
+def _pair_tiles(rows: int, heads: int, head_bytes: int) -> tuple[hip_launch.Grid, hip_launch.Tiles]:
+    tiles = hip_launch.merge_state(rows, heads, head_bytes)
     return tiles.grid, tiles
 
 
@@ -99,10 +97,9 @@ def merge_pair(
 ) -> None:
     """Merge two states `[n, H, D]`, `[n, H]`; rows whose `mask [n]` is 0 are not written."""
     gpu = gpu_of(v_a)
-    launcher = gpu.kernel(PAIR, v_a.dtype)
     rows, heads, dim = v_a.shape
     size = v_a.itemsize
-    grid, tiles = _pair_tiles(rows, heads, dim * size, gpu.units, mask is not None)
+    grid, tiles = _pair_tiles(rows, heads, dim * size)
     a, b, out = v_a.data_ptr(), v_b.data_ptr(), v_out.data_ptr()
     w, x, y = s_a.data_ptr(), s_b.data_ptr(), s_out.data_ptr()
     if not (a and b and out and w and x and y) and (error := freed(v_a, s_a, v_b, s_b, v_out, s_out)):
@@ -111,17 +108,23 @@ def merge_pair(
     b_row, b_head, _ = v_b.stride()
     out_row, out_head, _ = v_out.stride()
     mixed = a | b | out | (a_row | a_head | b_row | b_head | out_row | out_head) * size
+    w_row, w_head = s_a.stride()
+    x_row, x_head = s_b.stride()
+    y_row, y_head = s_out.stride()
+    dense = a_head == b_head == out_head == dim and w_head == x_head == y_head == 1
+    form = hip_launch.form(mixed, dense)
+    launcher = gpu.kernel(PAIR, v_a.dtype, hip_launch.merge_state_variant(form))
     args = launcher.arguments()
     args.fill(
-        *(a, a_row, a_head, w, *s_a.stride()),
-        *(b, b_row, b_head, x, *s_b.stride()),
-        *(out, out_row, out_head, y, *s_out.stride()),
+        *(a, a_row, a_head, w, w_row, w_head),
+        *(b, b_row, b_head, x, x_row, x_head),
+        *(out, out_row, out_head, y, y_row, y_head),
         0 if mask is None else mask.data_ptr(),
         *tiles,
-        mixed % hip_launch.PACK_BYTES == 0,
+        form,
     )
     reads = (v_a, s_a, v_b, s_b) if mask is None else (v_a, s_a, v_b, s_b, mask)
-    launcher.launch(grid, hip_launch.THREADS, args, reads, (v_out, s_out))
+    launcher.launch(grid, hip_launch.PAIR_THREADS, args, reads, (v_out, s_out))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,19 +155,19 @@ def merge_lists(
     else:
         row, (state, head, _), fixed, states = 0, v.stride(), 0, v.shape[0]
         length = -(-states // rows)
-    grid, tiles, slices = _list_tiles(rows, heads, dim * size, length, gpu.units, gpu.wave)
+    grid, tiles, slice_shift = _list_tiles(rows, heads, dim * size, length, gpu.units, gpu.wave)
     out_row, out_head, _ = v_out.stride()
     at, out = v.data_ptr(), v_out.data_ptr()
     mixed = at | out | (row | state | head | out_row | out_head) * size
+    dense = head == out_head == dim and (s is None or s_out is None or s.stride(-1) == s_out.stride(-1) == 1)
     front = (at, row, state, head)
     back = (
         0 if indptr is None else indptr.data_ptr(),
         states,
         *tiles,
+        hip_launch.form(mixed, dense),
         fixed,
-        slices,
-        mixed % hip_launch.PACK_BYTES == 0,
-        0,
+        slice_shift,
     )
     if s is None or s_out is None:
         _launch(gpu, SUM, grid, (v,), indptr, (v_out,), (*front, out, out_row, out_head, *back))

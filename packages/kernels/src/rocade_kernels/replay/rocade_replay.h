@@ -1,0 +1,49 @@
+// The C ABI of launch replay: GPU launches that Python made once, made again by one native call.
+//
+// It lies in the same library as the CPU kernels and shares nothing with them. Structs hold only 8-byte
+// fields.
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef RK_API
+#define RK_API __attribute__((visibility("default")))
+#endif
+
+enum rk_replay_status { RK_REPLAYED = 0, RK_NOT_REPLAYED = 1 };
+
+// A launch as it was made for a call's tensors.
+typedef struct rk_launch {
+  int64_t op;       // the caller's number for the kind of call
+  int64_t function; // the driver's handle of the kernel
+  int64_t launch;   // address of cuLaunchKernel or hipModuleLaunchKernel
+  int64_t grid_x, grid_y, grid_z, block, lds;
+  const char* block_at; // the argument block
+  int64_t block_bytes;
+  const int64_t* places_at; // [places][3]: byte of the block, tensor, bytes added to its address
+  int64_t places;
+  int64_t tensors;
+  int64_t written; // bit i: tensor i is written, so it must not share memory with another one
+} rk_launch;
+
+RK_API int64_t rk_replay_launch_size(void); // of rk_launch, for callers to compare
+
+// `read` is dltensor_from_py_object_no_sync of DLPack's exchange table. A table belongs to the threads that
+// hold Python's lock. Objects are Python tensors; stream is the driver's handle.
+RK_API void* rk_replay_create(void* read);
+RK_API void rk_replay_free(void* table);
+RK_API void rk_replay_forget(void* table);
+RK_API int32_t rk_replay_learn(void* table, const rk_launch* launch, void* const* objects);
+RK_API int32_t rk_replay_4(void* table, int64_t op, void* stream, void*, void*, void*, void*);
+RK_API int32_t rk_replay_6(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*);
+RK_API int32_t rk_replay_7(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*,
+                           void*);
+RK_API int32_t rk_replay_8(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*,
+                           void*, void*);
+
+#ifdef __cplusplus
+}
+#endif
