@@ -24,6 +24,9 @@ struct Shape {
   static constexpr int kDim = kHeadDim, kRowTiles = kRowTileCount, kKeys = kTileKeys;
   static constexpr int kRowWaves = kRowWaveCount, kKeyWaves = kKeyWaveCount, kWaves = kRowWaves * kKeyWaves;
   static constexpr int kThreads = kWaves * kWave;
+  static constexpr int kBlocks = kDim > 128      ? 1
+                                 : kKeyWaves > 1 ? 3
+                                                 : 2; // that narrow waves' registers must leave room for
   static constexpr int kWaveRows = kRowTiles * P::kRows, kBlockRows = kRowWaves * kWaveRows;
   static constexpr int kWaveKeys = kKeys / kKeyWaves; // of each tile
   static constexpr int kKeyTiles = kWaveKeys / P::kColumns, kOutTiles = kDim / P::kColumns;
