@@ -1,4 +1,4 @@
-"""Shapes of the attention kernel's instances: query rows and keys of a block, threads, LDS. Plain numbers only."""
+"""Shapes of the attention kernel's instances, as plain numbers: query rows, keys, threads, LDS."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShap
     most_keys = lds_bytes // (4 * dim * ELEMENT_BYTES)
     wide = wave == AMD_WAVE
     if decode:
-        waves = 4 if not wide or most_keys > 128 else 2 if most_keys >= 64 else 1
-        rows, keys = 16, 32 * waves if wide else 64
+        waves = 4 if not wide else 2 if most_keys > 64 else 1
+        rows, keys, stages = 16, 32 * waves if wide else 64, 4
     elif wide:
         waves = 4 if dim > 128 else 8
-        rows, keys = 32 * waves, 32 if most_keys < 64 else 64
+        rows, keys, stages = 32 * waves, 32 if most_keys < 64 else 64, 3
     else:
-        waves = 4
+        waves, stages = 4, 2
         rows, keys = (64, 32) if dim > 128 else (128, 64)
-    tiles, tables = 4 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
-    fits = tiles + tables <= lds_bytes
     queries = 0 if wide else rows * dim * ELEMENT_BYTES
-    return AttentionShape(rows, keys, waves * wave, tiles + tables * fits + queries)
+    pair, tables = 2 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
+    fit = (lds_bytes - queries - tables) // pair
+    stages = max(2, min(fit, stages if wide else 2))
+    return AttentionShape(rows, keys, waves * wave, stages * pair + tables * (fit >= 2) + queries)

@@ -158,11 +158,12 @@ class AppendPagedKvCacheArgs(Structure):
 
 
 class AttentionItem(Structure):
-    """One piece of work: a tile of query rows of one request, against a range of keys, for some KV heads in turn.
+    """A tile of query rows of one request, against a range of keys, for some KV heads in turn.
 
-    Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head (row_begin + r) % group of
-    the group; there are q_len * group - row_begin rows, at most the kernel's. Keys are counted from the first of the
-    request at its level; positions are global. See docs/pages/design/attention.md.
+    Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head
+    (row_begin + r) % group of the group; there are q_len * group - row_begin rows, at most the kernel's. Keys
+    are counted from the first of the request at its level; positions are global. See
+    docs/pages/design/attention.md.
     """
 
     _fields_ = [
@@ -177,7 +178,10 @@ class AttentionItem(Structure):
         ("q_position", c_int32),  # global position of the tile's first token
         ("kv_position", c_int32),  # global position of key 0
         ("flags", c_uint32),  # 1: causal; 2: positions of tokens are in `positions`
-        ("state", c_int32),  # place of the first token among the partial states; negative: the result is final
+        (
+            "state",
+            c_int32,
+        ),  # place of the first token among the partial states; negative: the result is final
         ("kv_heads", c_int32),  # 1 when the result is partial
         ("mask_step", c_int32),  # bits of the custom mask from a token to the next
     ]
@@ -187,9 +191,9 @@ class AttentionArgs(Structure):
     """Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
 
     Tensors: q, out `[tokens, Hq, D]`; dense k, v by row and head; paged k, v by page, row and head; lse
-    `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, Hq, D]` and partial_lse `[states, Hq]`, fp32 and
-    contiguous; state_out, state_lse: a state of all rows that final results are merged with, or null. All
-    addresses and strides but those of lse are multiples of 16 bytes.
+    `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, group, D]` and partial_lse `[states, group]`,
+    fp32 and contiguous, of one KV head each; state_out, state_lse: a state of all rows that final results are
+    merged with, or null. All addresses and strides but those of lse are multiples of 16 bytes.
     """
 
     _fields_ = [
@@ -206,7 +210,10 @@ class AttentionArgs(Structure):
         ("state_lse", c_void_p),
         ("pages", c_void_p),  # int32 page numbers of all requests; null: k and v are dense
         ("positions", c_void_p),  # int32, global position of each token, for items that ask for it
-        ("mask", c_void_p),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
+        (
+            "mask",
+            c_void_p,
+        ),  # bits, little-endian: which keys each token sees, beside the other rules; null: all
         *((name, c_int64) for name in ("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head")),
         *((name, c_int64) for name in ("k_page", "k_row", "k_head", "v_page", "v_row", "v_head")),
         *((name, c_int64) for name in ("state_row", "state_head", "state_lse_row", "state_lse_head")),
@@ -241,15 +248,16 @@ class MergeItem(Structure):
 class MergePartialsArgs(Structure):
     """Merges the partial states of attention; block b takes item b, if there is one.
 
-    Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse and
-    state_out, state_lse as in AttentionArgs, a state being one more of every row.
+    Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse
+    and state_out, state_lse as in AttentionArgs, a state being one more of every row.
     """
 
     _fields_ = [
         ("merges", c_void_p),  # MergeItem
         ("pieces", c_void_p),  # int32
         ("count", c_void_p),  # int32: how many items there are
-        *((name, c_void_p) for name in ("partial_out", "partial_lse", "out", "lse", "state_out", "state_lse")),
+        *((name, c_void_p) for name in ("partial_out", "partial_lse", "out", "lse")),
+        *((name, c_void_p) for name in ("state_out", "state_lse")),
         *((name, c_int64) for name in ("out_row", "out_head", "lse_row", "lse_head")),
         *((name, c_int64) for name in ("state_row", "state_head", "state_lse_row", "state_lse_head")),
         ("group", c_uint32),  # query heads of a KV head

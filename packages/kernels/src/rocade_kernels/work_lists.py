@@ -113,7 +113,8 @@ class WorkPlanner:
         count = len(levels)
         keys = () if graph is None else graph.max_keys
         numbers = [number for level in levels for number in level]
-        arrays = struct.pack(f"@{len(numbers) + len(first_entry) + len(keys)}q", *numbers, *first_entry, *keys)
+        numbers += [*first_entry, *keys]
+        arrays = struct.pack(f"@{len(numbers)}q", *numbers)
         buffer = ctypes.create_string_buffer(arrays, len(arrays))
         at = ctypes.addressof(buffer)
         entries = at + count * _abi.LEVEL.size

@@ -1,7 +1,7 @@
 """Emulator counters of attention, side by side in one run: ours, AITER's hand-written forward, Triton's.
 
-`python -m tests.kernels.hip.attention.counters` prints the table. All are bf16, rounded to nearest even, one head,
-as many keys as queries. Cycles are issue cycles of the emulator's model, not time.
+`python -m tests.kernels.hip.attention.counters` prints the table. All are bf16, rounded to nearest even, one
+head, as many keys as queries. Cycles are issue cycles of the emulator's model, not time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def ours(target: str, n: int, dim: int, causal: bool) -> Figures:
 
 def theirs(target: str, n: int, causal: bool) -> Figures:
     """AITER's; it has no head dim 64."""
-    return figures("AITER D 128", aiter.launch(target, aiter.make(1, (1, 1), (n, n), 128, causal), checks="none"))
+    return figures(
+        "AITER D 128", aiter.launch(target, aiter.make(1, (1, 1), (n, n), 128, causal), checks="none")
+    )
 
 
 def triton(target: str, n: int, dim: int, causal: bool) -> Figures:

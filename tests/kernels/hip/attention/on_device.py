@@ -1,4 +1,7 @@
-"""The attention kernel on a real NVIDIA GPU: `python -m tests.kernels.hip.attention.on_device` checks, then times."""
+"""The attention kernel on a real NVIDIA GPU: checks, then times.
+
+`python -m tests.kernels.hip.attention.on_device`
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import torch
 from tests.kernels.hip.attention.problem import Launch, Problem, make
 
+from rocade_kernels import hip_abi
 from rocade_kernels.build import Instance, code
 from rocade_kernels.runtime import Arguments, device
 
@@ -33,9 +37,7 @@ class DeviceLaunch(Launch):
 
 def on_gpu(p: Problem) -> Problem:
     masks = [m.cuda() for m in p.masks] if p.masks else None
-    return Problem(
-        p.q.cuda(), p.q_lens, p.kv_lens, p.k.cuda(), p.v.cuda(), p.rules, p.dtype, p.pages, masks
-    )
+    return Problem(p.q.cuda(), p.q_lens, p.kv_lens, p.k.cuda(), p.v.cuda(), p.rules, p.dtype, p.pages, masks)
 
 
 def check(name: str, problem: Problem, decode: bool, **how: Any) -> bool:
@@ -114,11 +116,22 @@ def random_problem(
     return Problem(q, q_lens, kv_lens, k, v, rules, dtype, pages)
 
 
+def heads_of(item: hip_abi.AttentionItem) -> list[hip_abi.AttentionItem]:
+    """The same work, one KV head an item."""
+    made = []
+    for head in range(item.kv_head, item.kv_head + item.kv_heads):
+        single = hip_abi.AttentionItem.from_buffer_copy(item)
+        single.kv_head, single.kv_heads = head, 1
+        made.append(single)
+    return made
+
+
 def timings() -> None:
     for length, causal in itertools.product((1024, 8192), (False, True)):
         problem = random_problem([length], [length], (32, 8), 0, causal, "fp16")
         launch = DeviceLaunch(problem, TARGET)
-        launch.work.reverse()  # long items first
+        launch.work = [single for item in launch.work for single in heads_of(item)]
+        launch.work.sort(key=lambda item: -item.q_position)  # long items first
         launch.load()
         flops = 4 * length * length * 32 * 128 / (2 if causal else 1)
         print(f"prefill {length} causal {causal}: {flops / seconds(launch) / 1e12:.0f} TFLOP/s", flush=True)
@@ -130,7 +143,10 @@ def timings() -> None:
             launch = DeviceLaunch(problem, TARGET, True, split=split)
             launch.load()
             rate = 2 * batch * length * heads[1] * 128 * 2 / seconds(launch) / 1e12
-            print(f"decode {batch} x {length} {heads} split {split}: {rate:.2f} TB/s, {launch.grid} items", flush=True)
+            print(
+                f"decode {batch} x {length} {heads} split {split}: {rate:.2f} TB/s, {launch.grid} items",
+                flush=True,
+            )
             best = max(best, (rate, split))
 
 

@@ -1,4 +1,4 @@
-"""Attention problems for the HIP kernel: data, a work list made in plain Python, a launch, and what must come out."""
+"""Attention problems for the HIP kernel: data, a work list in plain Python, a launch, and what is right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-import rocade_emulator as emu
 import arch_caps
+import rocade_emulator as emu
 from arch_caps import DType
 from rocade.conformance import oracle, tolerances
 from rocade.conformance.cases import DTypes
@@ -43,7 +43,7 @@ def program(target: str, dtype: str, dim: int, variant: str) -> emu.Program:
 
 @dataclass
 class Problem:
-    """Requests with queries `q [n, Hq, D]` and keys and values, dense or paged, and the rules of their masks."""
+    """Requests with queries `q [n, Hq, D]`, keys and values, dense or paged, and the rules of their masks."""
 
     q: torch.Tensor
     q_lens: list[int]
@@ -202,7 +202,8 @@ class Launch:
             kv_end=keys[1],
             q_position=-1000 if self.positions else p.kv_lens[b] - p.q_lens[b] + token,
             kv_position=0,
-            flags=(CAUSAL if p.rules.causal and p.masks is None else 0) + (POSITIONS if self.positions else 0),
+            flags=(CAUSAL if p.rules.causal and p.masks is None else 0)
+            + (POSITIONS if self.positions else 0),
             state=state if self.split else -1,
             kv_heads=self.item_heads,
             mask_step=p.kv_lens[b],
@@ -213,9 +214,7 @@ class Launch:
         args, buffers = self.prepare()
         kernel = program(self.target, self.problem.dtype, self.kernel_dim, "decode" if self.decode else "")
         given = [emu.ReadOnly(t) if t not in self.outputs else t for t in buffers]
-        return emu.launch(
-            kernel, None, self.grid, self.shape.threads, bytes(args), buffers=given, **options
-        )
+        return emu.launch(kernel, None, self.grid, self.shape.threads, bytes(args), buffers=given, **options)
 
     def prepare(self) -> tuple[ctypes.Structure, list[torch.Tensor]]:
         """The arguments, and all tensors that the kernel may touch."""
@@ -243,34 +242,21 @@ class Launch:
         bits: torch.Tensor,
     ) -> ctypes.Structure:
         p = self.problem
-        q, out, lse = p.q, self.out, self.lse
         page_size = p.k.shape[1] if p.paged else 1
-        lead = (p.k.stride(0), p.v.stride(0)) if p.paged else (0, 0)
         args = hip_abi.AttentionArgs(
             items=items.data_ptr(),
             first_item=first.data_ptr(),
-            q=q.data_ptr(),
+            q=p.q.data_ptr(),
             k=p.k.data_ptr(),
             v=p.v.data_ptr(),
-            out=out.data_ptr(),
-            lse=lse.data_ptr(),
+            out=self.out.data_ptr(),
+            lse=self.lse.data_ptr(),
             partial_out=self.partial_out.data_ptr(),
             partial_lse=self.partial_lse.data_ptr(),
             pages=pages.data_ptr() if p.paged else None,
             positions=positions.data_ptr() if self.positions else None,
             mask=bits.data_ptr() if p.masks else None,
-            q_row=q.stride(0),
-            q_head=q.stride(1),
-            out_row=out.stride(0),
-            out_head=out.stride(1),
-            lse_row=lse.stride(0),
-            lse_head=lse.stride(1),
-            k_page=lead[0],
-            k_row=p.k.stride(-3),
-            k_head=p.k.stride(-2),
-            v_page=lead[1],
-            v_row=p.v.stride(-3),
-            v_head=p.v.stride(-2),
+            **self._strides(),
             heads=self.heads,
             group=self.group,
             head_dim=self.dim,
@@ -284,10 +270,21 @@ class Launch:
             out_scale=p.rules.v_scale,
         )
         if self.state is not None:
-            v, s = self.state
-            args.state_out, args.state_row, args.state_head = v.data_ptr(), v.stride(0), v.stride(1)
-            args.state_lse, args.state_lse_row, args.state_lse_head = s.data_ptr(), s.stride(0), s.stride(1)
+            args.state_out, args.state_lse = (t.data_ptr() for t in self.state)
         return args
+
+    def _strides(self) -> dict[str, int]:
+        p = self.problem
+        by_row = {"q": p.q, "out": self.out, "lse": self.lse}
+        if self.state is not None:
+            by_row |= {"state": self.state[0], "state_lse": self.state[1]}
+        found = {}
+        for name, tensor in by_row.items():
+            found |= {f"{name}_row": tensor.stride(0), f"{name}_head": tensor.stride(1)}
+        for name, cache in {"k": p.k, "v": p.v}.items():
+            page = cache.stride(0) if p.paged else 0
+            found |= {f"{name}_page": page, f"{name}_row": cache.stride(-3), f"{name}_head": cache.stride(-2)}
+        return found
 
     def results(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Output and lse; of a split launch, its states merged in float64."""

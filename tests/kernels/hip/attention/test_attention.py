@@ -117,7 +117,9 @@ def test_partial_state(target: str, decode: bool) -> None:
     """A state of other keys is merged in: as if all keys had been there. A state of weight 0 may be NaN."""
     q_len, near, far = 20, 50, 70
     whole = make([q_len], [far + near], heads=(4, 2), dtype="bf16")
-    before = Launch(Problem(whole.q, [q_len], [far], whole.k[:far], whole.v[:far], whole.rules, "bf16"), target)
+    before = Launch(
+        Problem(whole.q, [q_len], [far], whole.k[:far], whole.v[:far], whole.rules, "bf16"), target
+    )
     before.check(before.run())
     lse = before.lse.clone()
     lse[3] = float("-inf")
@@ -181,7 +183,14 @@ def test_shapes_are_those_of_the_code(target: str, decode: bool, dim: int) -> No
 
 
 def test_head_dims_that_no_kernel_serves() -> None:
-    assert [attention_launch.kernel_dim(d) for d in (8, 64, 72, 128, 136, 256)] == [64, 64, 128, 128, 256, 256]
+    assert [attention_launch.kernel_dim(d) for d in (8, 64, 72, 128, 136, 256)] == [
+        64,
+        64,
+        128,
+        128,
+        256,
+        256,
+    ]
     for bad in (0, -8, 12, 264):
         with pytest.raises(ValueError, match="multiple of 8"):
             attention_launch.kernel_dim(bad)

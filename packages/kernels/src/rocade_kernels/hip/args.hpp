@@ -255,11 +255,12 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
 
-/// One piece of work: a tile of query rows of one request, against a range of keys, for some KV heads in turn.
+/// A tile of query rows of one request, against a range of keys, for some KV heads in turn.
 ///
-/// Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head (row_begin + r) % group of
-/// the group; there are q_len * group - row_begin rows, at most the kernel's. Keys are counted from the first of the
-/// request at its level; positions are global. See docs/pages/design/attention.md.
+/// Row r of the tile is token (row_begin + r) // group of those from q_begin on, and head
+/// (row_begin + r) % group of the group; there are q_len * group - row_begin rows, at most the kernel's. Keys
+/// are counted from the first of the request at its level; positions are global. See
+/// docs/pages/design/attention.md.
 struct AttentionItem {
   i64 mask_bit;
   i64 kv_base;
@@ -295,9 +296,9 @@ static_assert(__builtin_offsetof(AttentionItem, mask_step) == 60);
 /// Attention over a list of work items; block b takes the items from first_item[b] to first_item[b + 1].
 ///
 /// Tensors: q, out `[tokens, Hq, D]`; dense k, v by row and head; paged k, v by page, row and head; lse
-/// `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, Hq, D]` and partial_lse `[states, Hq]`, fp32 and
-/// contiguous; state_out, state_lse: a state of all rows that final results are merged with, or null. All
-/// addresses and strides but those of lse are multiples of 16 bytes.
+/// `[tokens, Hq]`, fp32, log2, or null; partial_out `[states, group, D]` and partial_lse `[states, group]`,
+/// fp32 and contiguous, of one KV head each; state_out, state_lse: a state of all rows that final results are
+/// merged with, or null. All addresses and strides but those of lse are multiples of 16 bytes.
 struct AttentionArgs {
   void* items;
   void* first_item;
@@ -405,8 +406,8 @@ static_assert(__builtin_offsetof(MergeItem, reserved) == 20);
 
 /// Merges the partial states of attention; block b takes item b, if there is one.
 ///
-/// Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse and
-/// state_out, state_lse as in AttentionArgs, a state being one more of every row.
+/// Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse
+/// and state_out, state_lse as in AttentionArgs, a state being one more of every row.
 struct MergePartialsArgs {
   void* merges;
   void* pieces;

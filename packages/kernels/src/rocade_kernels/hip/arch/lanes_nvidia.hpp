@@ -4,6 +4,13 @@
 
 namespace rocade {
 
+/// Place in the wave. Where registers are scarce it is read anew, so that what is made of it is not kept.
+ROCADE_DEVICE int lane_again() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// Whether the condition holds in any lane of the warp; the same in all lanes.
 ROCADE_DEVICE bool any_lane(bool condition) { return __nvvm_vote_any_sync(0xffffffffu, condition); }
 
@@ -13,12 +20,8 @@ ROCADE_DEVICE bool any_lane(bool condition) { return __nvvm_vote_any_sync(0xffff
 /// The address of a kernel's one argument.
 #define ROCADE_CONSTANT_ARGUMENT(type, name) (&name)
 
-/// The same address, which is equal in all lanes, but the compiler knows nothing of it: what is read through
-/// it is read here and not ahead of time, so that it takes no registers until then.
-template <class T> ROCADE_DEVICE const ROCADE_CONSTANT T* opaque(const ROCADE_CONSTANT T* x) {
-  asm volatile("" : "+l"(x));
-  return x;
-}
+/// The same address: arguments lie in constant memory, from where instructions read them without registers.
+template <class T> ROCADE_DEVICE const ROCADE_CONSTANT T* opaque(const ROCADE_CONSTANT T* x) { return x; }
 
 /// What is made of this value later is made behind what was ordered before.
 ROCADE_DEVICE void keep_order(u64& x) { asm volatile("" : "+l"(x)); }

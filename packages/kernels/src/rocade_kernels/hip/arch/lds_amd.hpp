@@ -48,8 +48,12 @@ template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* f
 /// Ends a group of copies, which `copies_done` counts: nothing to do here.
 ROCADE_DEVICE void end_copies() {}
 
-/// Waits until all copies of this wave are in LDS; a barrier must follow before other waves read them.
-ROCADE_DEVICE void copies_done() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+/// Waits until all copies of this wave are in LDS but those of its newest `kTiles` groups, of `kEach` copies
+/// each; a barrier must follow before other waves read them. Other loads count, too: then it waits for more.
+template <int kTiles, int kEach> ROCADE_DEVICE void copies_done() {
+  constexpr int kCounter = 63; // what s_waitcnt can tell
+  asm volatile("s_waitcnt vmcnt(%0)" ::"n"(kTiles * kEach < kCounter ? kTiles * kEach : kCounter) : "memory");
+}
 
 /// 16 bytes that are a lane's operand as they lie in LDS.
 template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {

@@ -36,8 +36,11 @@ template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* f
 /// Ends a group of copies, which `copies_done` counts.
 ROCADE_DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until all copies of this thread are in LDS; a barrier must follow before others read them.
-ROCADE_DEVICE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/// Waits until all copies of this thread are in LDS but those of its newest `kTiles` groups; a barrier must
+/// follow before others read them.
+template <int kTiles, int> ROCADE_DEVICE void copies_done() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kTiles) : "memory");
+}
 
 /// ldmatrix.x4: lane L gives the address of row L % 8 of the 8 x 8 matrix L / 8.
 template <class T> ROCADE_DEVICE Vector<T, 8> read_operand(LdsBytes from) {

@@ -41,17 +41,20 @@ template <class Element, int kSize> struct Product {
   static ROCADE_DEVICE int group() { return lane() / kSize; }
   /// Row k of those that a lane has results of.
   static ROCADE_DEVICE int row(int) { return lane() % kSize; }
+  static constexpr int kSums = 2; // of the weights of a row in a lane: packed additions
   /// Which of its rows register r of a result belongs to, and its column.
   static constexpr int row_of(int) { return 0; }
-  static ROCADE_DEVICE int column(int r) { return 4 * kGroups * (r / 4) + 4 * group() + r % 4; }
+  static ROCADE_DEVICE int column(int r) { return offset(r) + 4 * group(); }
+  /// Columns from register 0 to register r: the same in all lanes.
+  static constexpr int offset(int r) { return 4 * kGroups * (r / 4) + r % 4; }
   /// Which of its rows piece p of a `rows` operand belongs to, and its first depth.
   static constexpr int piece_row(int) { return 0; }
   static ROCADE_DEVICE int piece_depth(int) { return 8 * group(); }
   /// Whether this lane is the first of those that share its rows.
   static ROCADE_DEVICE bool leads() { return group() == 0; }
   /// Which 16 bytes a lane reads for a `columns` operand: of which column, and which of that column's.
-  static ROCADE_DEVICE int read_column() { return lane() % kSize; }
-  static ROCADE_DEVICE int read_chunk() { return group(); }
+  static ROCADE_DEVICE int read_column(int lane) { return lane % kSize; }
+  static ROCADE_DEVICE int read_chunk(int lane) { return lane / kSize; }
 
   static ROCADE_DEVICE void multiply(Result& result, Operand rows, Operand columns) {
 #if defined(__gfx950__)
@@ -78,19 +81,20 @@ template <class Element, int kSize> struct Product {
   static_assert(kSize == 16);
   using T = Element;
   static constexpr int kRows = 16, kColumns = 16, kDepth = 16;
-  static constexpr int kLaneRows = 2, kResults = 8, kRun = 2, kPieces = 4, kPiece = 2;
+  static constexpr int kLaneRows = 2, kResults = 8, kRun = 2, kPieces = 4, kPiece = 2, kSums = 1;
 
   using Operand = Vector<T, 8>;
   using Result = Vector<float, 8>;
 
   static ROCADE_DEVICE int row(int k) { return lane() / 4 + 8 * k; }
   static constexpr int row_of(int r) { return r / 2 % 2; }
-  static ROCADE_DEVICE int column(int r) { return 8 * (r / 4) + 2 * (lane() % 4) + r % 2; }
+  static ROCADE_DEVICE int column(int r) { return offset(r) + 2 * (lane() % 4); }
+  static constexpr int offset(int r) { return 8 * (r / 4) + r % 2; }
   static constexpr int piece_row(int p) { return p % 2; }
   static ROCADE_DEVICE int piece_depth(int p) { return 2 * (lane() % 4) + 8 * (p / 2); }
   static ROCADE_DEVICE bool leads() { return lane() % 4 == 0; }
-  static ROCADE_DEVICE int read_column() { return lane() / 16 * 8 + lane() % 8; }
-  static ROCADE_DEVICE int read_chunk() { return lane() / 8 % 2; }
+  static ROCADE_DEVICE int read_column(int lane) { return lane / 16 * 8 + lane % 8; }
+  static ROCADE_DEVICE int read_chunk(int lane) { return lane / 8 % 2; }
 
   static ROCADE_DEVICE void multiply(Result& result, Operand rows, Operand columns) {
     result.lo = Mma16x8x16<T>::run(rows, columns.lo, result.lo);

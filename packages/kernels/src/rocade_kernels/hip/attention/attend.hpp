@@ -17,36 +17,39 @@ inline constexpr float kLeastScale = 1e-30f;
 
 /// Shape of a block's work. Query rows: kRowWaves * kRowTiles * kSize.
 template <class Element, int kHeadDim, int kProduct, int kRowTileCount, int kRowWaveCount, int kKeyWaveCount,
-          int kTileKeys, bool kQueriesRest = false>
+          int kTileKeys, int kMostStages = 2, bool kQueriesRest = false>
 struct Shape {
   using T = Element;
   using P = Product<T, kProduct>;
   static constexpr int kDim = kHeadDim, kRowTiles = kRowTileCount, kKeys = kTileKeys;
   static constexpr int kRowWaves = kRowWaveCount, kKeyWaves = kKeyWaveCount, kWaves = kRowWaves * kKeyWaves;
   static constexpr int kThreads = kWaves * kWave;
+  static constexpr int kBlocks = kDim > 128      ? 1
+                                 : kKeyWaves > 1 ? 3
+                                                 : 2; // that narrow waves' registers must leave room for
   static constexpr int kWaveRows = kRowTiles * P::kRows, kBlockRows = kRowWaves * kWaveRows;
   static constexpr int kWaveKeys = kKeys / kKeyWaves; // of each tile
   static constexpr int kKeyTiles = kWaveKeys / P::kColumns, kOutTiles = kDim / P::kColumns;
   static constexpr int kDimSteps = kDim / P::kDepth, kKeySteps = kWaveKeys / P::kDepth;
+  static_assert(sizeof(T) == kKeyBytes);
   static_assert(kKeySteps * P::kDepth == kWaveKeys && kDimSteps * P::kDepth == kDim);
 
   static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(T));
   using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
   using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes, P::kColumns>, kWaves>;
   static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
-  static constexpr int kTilesBytes = 2 * kPairBytes;
-  template <bool> struct TableOf {
-    using type = LdsTable<kKeys, kThreads>;
-  };
-  template <> struct TableOf<false> {
-    using type = LaneTable<kKeys, kThreads>;
-  };
-  static constexpr bool kTableFits = kTilesBytes + LdsTable<kKeys, kThreads>::kBytes <= kTarget.lds_bytes;
-  using Table = typename TableOf<kTableFits>::type;
-  using Copies = KeyCopies<KeyTile, ValueTile, Table>;
-  static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
   using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest>;
-  static constexpr int kLdsBytes = kTablesEnd + kRowWaves * Queries::kBytes;
+  static constexpr int kQueryBytes = kRowWaves * Queries::kBytes;
+
+  // Pairs of tiles: as many as fit beside the rest, at least two.
+  static constexpr int kFit =
+      (kTarget.lds_bytes - kQueryBytes - LdsTable<kKeys, kThreads>::kBytes) / kPairBytes;
+  static constexpr int kStages = kFit < 2 ? 2 : kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kTilesBytes = kStages * kPairBytes;
+  using Table = typename TableOf<kKeys, kThreads, (kFit >= 2)>::type;
+  using Copies = KeyCopies<KeyTile, ValueTile, Table, kStages>;
+  static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
+  static constexpr int kLdsBytes = kTablesEnd + kQueryBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
@@ -67,7 +70,7 @@ template <class S> struct Attend {
   const u32 wave, row_wave, key_wave;
   float scale; // of logits, log2, never negative
   typename S::Queries queries;
-  KeyRange visible[kLaneRows]; // of this lane's rows
+  KeyRange visible[kLaneRows]; // to this lane's rows
   KeyRange seen, all_see;      // of any, and of every, row of this wave
   KeyRange visited;            // by the block
   Softmax<P, S::kRowTiles> softmax;
@@ -83,20 +86,13 @@ template <class S> struct Attend {
   }
 
   ROCADE_DEVICE void run() {
-    const typename S::Table table(KeyPlaces(args, rows.item, rows.kv_head, sizeof(T)), visited.end,
+    const typename S::Table table(KeySource{args, rows.item, rows.kv_head}, visited.end,
                                   lds + S::kTilesBytes);
     typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
-    if (visited.begin < visited.end)
-      copies.begin(visited.begin, pair(0));
-    int now = 0; // which of the two pairs of tiles is in use
+    copies.begin(visited.begin, lds);
     for (i32 tile = visited.begin; tile < visited.end; tile += S::kKeys) {
-      copies_done();
-      barrier();
-      if (tile + S::kKeys < visited.end)
-        copies.start(tile + S::kKeys, 1 - now, pair(1 - now));
-      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair(now),
-                  pair(now) + S::KeyTile::kBytes);
-      now = 1 - now;
+      const LdsBytes pair = copies.next(tile, lds);
+      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair, pair + S::KeyTile::kBytes);
     }
     barrier(); // LDS is free again
   }
@@ -122,21 +118,22 @@ template <class S> struct Attend {
     }
     const Rows these(again, item, rows.kv_head, S::kBlockRows);
     const Results<S> results(again, these);
-    ROCADE_FOR (k, kLaneRows)
+    each<kLaneRows>([&]<int k>() ROCADE_INLINED {
       if (these.holds(row(k)))
-        results.store(row(k), k, softmax.base[k], total[k], output);
+        results.template store<k>(row(k), softmax.base[k], total[k], output);
+    });
   }
 
 private:
-  ROCADE_DEVICE LdsBytes pair(int which) const { return lds + which * S::kPairBytes; }
-
   ROCADE_DEVICE u32 row(int k) const {
     return row_wave * S::kWaveRows + static_cast<u32>(k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
   }
 
+  ROCADE_DEVICE KeyRange visible_to(int k) const { return mask.visible(rows.position(rows.within(row(k)))); }
+
   ROCADE_DEVICE void find_visible() {
     ROCADE_FOR (k, kLaneRows)
-      visible[k] = mask.visible(rows.position(rows.within(row(k))));
+      visible[k] = visible_to(k);
     if (rows.listed() || args.mask != nullptr) {
       seen = visited = mask.keys;
       all_see = KeyRange{0, 0};
@@ -223,7 +220,7 @@ private:
       Operand operands[S::kRowTiles];
       ROCADE_FOR (m, S::kRowTiles)
         operands[m] = weights_of(weights, m, t);
-      Reader::each_operand(from, t, [&](int i, Operand columns) {
+      Reader::each_operand(from, t, [&](int i, Operand columns) ROCADE_INLINED {
         ROCADE_FOR (m, S::kRowTiles)
           P::multiply(output.part[m][i], operands[m], columns);
       });
@@ -249,32 +246,52 @@ private:
     return args.soft_cap * kLog2E;
   }
 
+  // Bounds count from the key of a lane's register 0, so that registers compare with constants. Few tiles
+  // need both.
   ROCADE_DEVICE void hide(typename S::Logits& logits, i32 first) const {
-    ROCADE_FOR (m, S::kRowTiles)
-      ROCADE_FOR (n, S::kKeyTiles)
-        ROCADE_FOR (r, P::kResults) {
-          const KeyRange sees = visible[m * P::kLaneRows + P::row_of(r)];
-          const i32 key = first + n * P::kColumns + P::column(r);
-          if (static_cast<u32>(key - sees.begin) >= static_cast<u32>(sees.end - sees.begin))
-            logits.part[m][n][r] = kNegativeInfinity;
-        }
+    i32 begin[kLaneRows], end[kLaneRows];
+    bool late = false;
+    ROCADE_FOR (k, kLaneRows) {
+      const KeyRange sees = kWave == 64 ? visible[k] : visible_to(k); // registers, or time
+      begin[k] = sees.begin - first - P::column(0);
+      end[k] = sees.end - first - P::column(0);
+      late |= begin[k] > 0;
+    }
+    hide_unless(logits, [&](int k, int key) ROCADE_INLINED { return key < end[k]; });
+    if (any_lane(late))
+      hide_unless(logits, [&](int k, int key) ROCADE_INLINED { return key >= begin[k]; });
     if (args.mask != nullptr)
       hide_by_bits(logits, first);
   }
 
+  template <class F> static ROCADE_DEVICE void hide_unless(typename S::Logits& logits, F&& sees) {
+    ROCADE_FOR (m, S::kRowTiles)
+      ROCADE_FOR (n, S::kKeyTiles)
+        ROCADE_FOR (r, P::kResults)
+          if (!sees(m * P::kLaneRows + P::row_of(r), n * P::kColumns + P::offset(r)))
+            logits.part[m][n][r] = kNegativeInfinity;
+  }
+
   ROCADE_DEVICE void hide_by_bits(typename S::Logits& logits, i32 first) const {
-    const u8* bits = static_cast<const u8*>(args.mask);
     ROCADE_FOR (k, kLaneRows) {
       const i64 start = rows.item.mask_bit + i64{rows.token(rows.within(row(k)))} * rows.item.mask_step;
-      ROCADE_FOR (n, S::kKeyTiles)
-        ROCADE_FOR (r, P::kResults) {
-          if (P::row_of(r) != k % P::kLaneRows)
-            continue;
-          const i64 bit = start + smaller(first + n * P::kColumns + P::column(r), mask.keys.end - 1);
-          if ((bits[bit >> 3] >> (bit & 7) & 1) == 0)
+      const i64 last = start + mask.keys.end - 1;
+      ROCADE_FOR (n, S::kKeyTiles) {
+        const u64 bits = mask_bits(start + first + n * P::kColumns, last) >> P::column(0);
+        ROCADE_FOR (r, P::kResults)
+          if (P::row_of(r) == k % P::kLaneRows && (bits >> P::offset(r) & 1) == 0)
             logits.part[k / P::kLaneRows][n][r] = kNegativeInfinity;
-        }
+      }
     }
+  }
+
+  // The bits of kColumns keys, from bit `start` of the custom mask on; those behind `last` may be anything.
+  ROCADE_DEVICE u64 mask_bits(i64 start, i64 last) const {
+    const u8* bytes = static_cast<const u8*>(args.mask);
+    u64 bits = 0;
+    ROCADE_FOR (b, (P::kColumns + 14) / 8)
+      bits |= u64{bytes[smaller((start >> 3) + b, last >> 3)]} << 8 * b;
+    return bits >> (start & 7);
   }
 };
 

@@ -7,26 +7,32 @@
 namespace rocade {
 
 constexpr int kDim = ROCADE_HEAD_DIM;
-constexpr bool kWide =
-    kWave == 64; // else there are 255 registers a thread, and queries rest in shared memory
+// Waves of 32 lanes have 255 registers a lane: queries rest in shared memory.
+constexpr bool kWide = kWave == 64;
 // Keys of a tile when two pairs of tiles of keys and values fill LDS.
 constexpr int kMostKeys = kTarget.lds_bytes / (4 * kDim * static_cast<int>(sizeof(Element)));
 
 #if ROCADE_VARIANT_DECODE
-// Without wide waves, tiles are small, so that several blocks share a multiprocessor and its memory is never
-// idle.
-constexpr int kWaves = !kWide || kMostKeys > 128 ? 4 : kMostKeys >= 64 ? 2 : 1;
-using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kWide ? 32 * kWaves : 64, !kWide>;
+// Small tiles, several of them on their way, so that memory is never idle. Narrow waves: several blocks share
+// a multiprocessor instead.
+constexpr int kWaves = !kWide ? 4 : kMostKeys > 64 ? 2 : 1;
+constexpr int kKeys = kWide ? 32 * kWaves : 64;
+using Work = Shape<Element, kDim, 16, 1, 1, kWaves, kKeys, kWide ? 4 : 2, !kWide>;
 #else
 constexpr int kRowTiles = !kWide && kDim <= 128 ? 2 : 1;
 constexpr int kWaves = kWide && kDim <= 128 ? 8 : 4;
 constexpr int kKeys = kMostKeys < 64 || (!kWide && kDim > 128) ? 32 : 64;
-using Work = Shape<Element, kDim, kWide ? 32 : 16, kRowTiles, kWaves, 1, kKeys, !kWide>;
+using Work = Shape<Element, kDim, kWide ? 32 : 16, kRowTiles, kWaves, 1, kKeys, kWide ? 3 : 2, !kWide>;
 #endif
 
 } // namespace rocade
 
+<<<<<<< HEAD
 ROCADE_KERNEL(rocade::Work::kThreads, 1) rocade_attention(ROCADE_ARGUMENT rocade::AttentionArgs args) {
+=======
+ROCADE_KERNEL(rocade::Work::kThreads, rocade::Work::kBlocks)
+rocade_attention(ROCADE_ARGUMENT rocade::AttentionArgs args) {
+>>>>>>> attention
   ROCADE_BLOCK_LDS(lds, rocade::Work::kLdsBytes);
   rocade::attend_items<rocade::Work>(ROCADE_CONSTANT_ARGUMENT(rocade::AttentionArgs, args), lds);
 }

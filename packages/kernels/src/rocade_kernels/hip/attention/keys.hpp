@@ -9,18 +9,29 @@
 
 namespace rocade {
 
+inline constexpr int kKeyBytes = 2; // of an element
+
 /// Addresses of a key and its value, of one head.
 struct Places {
   u64 key, value;
 };
 
-/// Where the keys of one head of a request lie. Strides are in bytes here.
+/// Where the keys of one head of a request lie, as the arguments say.
+struct KeySource {
+  const Args& args;
+  const Item& item;
+  u32 kv_head;
+};
+
+/// The same, worked out. Strides are in bytes here.
 struct KeyPlaces {
   u64 k, v; // the head's first element in page 0, or of key 0
   i64 k_row, v_row, k_page, v_page;
   const i32* pages; // of the request; null when dense
   u32 page_size, page_magic, num_pages;
 
+  ROCADE_DEVICE explicit KeyPlaces(const KeySource& from)
+      : KeyPlaces(from.args, from.item, from.kv_head, kKeyBytes) {}
   ROCADE_DEVICE KeyPlaces(const Args& args, const Item& item, u32 kv_head, int element_bytes)
       : k_row(args.k_row * element_bytes), v_row(args.v_row * element_bytes),
         k_page(args.k_page * element_bytes), v_page(args.v_page * element_bytes), pages(nullptr),
@@ -50,6 +61,15 @@ struct KeyPlaces {
   }
 };
 
+template <bool kKept> struct PlacesOrSource {
+  using type = KeyPlaces;
+};
+template <> struct PlacesOrSource<false> {
+  using type = KeySource;
+};
+/// What tables keep of it: everything where it lies in scalar registers, else nothing that can be had again.
+using KeptPlaces = typename PlacesOrSource<kWave == 64>::type;
+
 /// Rows of tiles in LDS: each entry is worked out by one thread of the block, two tiles ahead, from a page
 /// fetched three tiles ahead. There are two tables of kBytes / 2.
 template <int kKeys, int kThreads> struct LdsTable {
@@ -57,13 +77,13 @@ template <int kKeys, int kThreads> struct LdsTable {
   static constexpr int kOwn = (kKeys + kThreads - 1) / kThreads; // entries of one thread in a table
   static constexpr int kAtOnce = 4;                              // rows to look up together
 
-  const KeyPlaces places;
+  const KeptPlaces kept;
   const i32 end;
   const LdsBytes tables;
   u32 page[kOwn] = {}; // of this thread's entries in the table to come
 
-  ROCADE_DEVICE LdsTable(const KeyPlaces& at, i32 keys_end, LdsBytes lds)
-      : places(at), end(keys_end), tables(lds) {}
+  ROCADE_DEVICE LdsTable(const KeySource& from, i32 keys_end, LdsBytes lds)
+      : kept(from), end(keys_end), tables(lds) {}
 
   /// Makes ready for the copies of the first tile.
   ROCADE_DEVICE void begin(i32 first) {
@@ -92,6 +112,7 @@ private:
   ROCADE_DEVICE i32 key(i32 tile, int k) const { return smaller(tile + entry(k), end - 1); }
 
   ROCADE_DEVICE void fetch(i32 tile) {
+    const KeyPlaces places(kept);
     if (places.pages == nullptr || tile >= end)
       return;
     ROCADE_FOR (k, kOwn)
@@ -101,6 +122,7 @@ private:
   ROCADE_DEVICE void write(i32 tile, int parity) const {
     if (tile >= end)
       return;
+    const KeyPlaces places(kept);
     ROCADE_FOR (k, kOwn)
       if (entry(k) < kKeys)
         write_lds(tables + parity * (kBytes / 2) + entry(k) * kEntry, places.at(key(tile, k), page[k]));
@@ -118,7 +140,7 @@ template <int kKeys, int kThreads> struct LaneTable {
   u32 page = 0; // of this lane's row in the tile to come
   Places own;
 
-  ROCADE_DEVICE LaneTable(const KeyPlaces& at, i32 keys_end, LdsBytes) : places(at), end(keys_end) {}
+  ROCADE_DEVICE LaneTable(const KeySource& from, i32 keys_end, LdsBytes) : places(from), end(keys_end) {}
 
   ROCADE_DEVICE void begin(i32 first) { fetch(first); }
   ROCADE_DEVICE void open(i32 tile) { own = places.at(key(tile), page); }
@@ -139,43 +161,77 @@ private:
   }
 };
 
-/// Copies tiles of keys and values of a block to LDS, this lane's share.
-template <class KeyTile, class ValueTile, class Table> struct KeyCopies {
+template <int kKeys, int kThreads, bool kInLds> struct TableOf {
+  using type = LdsTable<kKeys, kThreads>;
+};
+template <int kKeys, int kThreads> struct TableOf<kKeys, kThreads, false> {
+  using type = LaneTable<kKeys, kThreads>;
+};
+
+/// Copies tiles of keys and values of a block to LDS, this lane's share: into kStages pairs of tiles in turn.
+template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCopies {
   static constexpr int kCopies = KeyTile::kCopies, kKeys = KeyTile::kRows;
+  static constexpr int kAhead = (kStages - 1) * kKeys, kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
   static_assert(ValueTile::kCopies == kCopies && ValueTile::kRowBytes == KeyTile::kRowBytes);
 
   Table table;
+  const i32 end; // of the keys
   const u32 wave;
   const u32 bytes; // of a row that are there: head_dim may be below kDim
+  int parity = 0;  // of the next tile to be copied
+  int used = 0;    // pair of the tile in use
 
   ROCADE_DEVICE KeyCopies(const Table& rows, u32 this_wave, u32 row_bytes)
-      : table(rows), wave(this_wave), bytes(row_bytes) {}
+      : table(rows), end(rows.end), wave(this_wave), bytes(row_bytes) {}
 
-  /// Starts the copies of the first tile.
+  /// Starts the copies of the first tiles.
   ROCADE_DEVICE void begin(i32 first, LdsBytes lds) {
-    table.begin(first);
-    start(first, 0, lds);
+    if (first < end)
+      table.begin(first);
+    ROCADE_FOR (k, kStages - 1) {
+      if (first + k * kKeys < end) {
+        if (k > 0)
+          barrier(); // the table of this tile was written with the copies of the one before
+        start(first + k * kKeys, lds + k * kPairBytes);
+      }
+    }
   }
 
-  /// Starts the copies of a tile, the first one's parity being 0; `lds` is the place of its keys, then its
-  /// values.
-  ROCADE_DEVICE void start(i32 tile, int parity, LdsBytes lds) {
-    const LdsBytes to = lds + wave * KeyTile::kWaveBytes;
-    table.open(tile);
-    each<(kCopies + kAtOnce - 1) / kAtOnce>([&]<int first>() { start_some<first * kAtOnce>(parity, to); });
-    end_copies();
-    table.advance(tile, parity);
+  /// Waits for a tile, the next one in order, frees the one before, and starts the copies of the one that
+  /// takes its place. Returns where the tile lies.
+  ROCADE_DEVICE LdsBytes next(i32 tile, LdsBytes lds) {
+    if (tile + kAhead - kKeys < end)
+      copies_done<kStages - 2, 2 * kCopies>();
+    else
+      copies_done<0, 0>();
+    barrier();
+    const LdsBytes pair = lds + used * kPairBytes;
+    if (tile + kAhead < end)
+      start(tile + kAhead, lds + (used == 0 ? kStages - 1 : used - 1) * kPairBytes);
+    used = used + 1 == kStages ? 0 : used + 1;
+    return pair;
   }
 
 private:
+  // Starts the copies of a tile; `lds` is the place of its keys, then its values.
+  ROCADE_DEVICE void start(i32 tile, LdsBytes lds) {
+    const LdsBytes to = lds + wave * KeyTile::kWaveBytes;
+    table.open(tile);
+    each<(kCopies + kAtOnce - 1) / kAtOnce>([&]<int first>()
+                                                ROCADE_INLINED { start_some<first * kAtOnce>(to); });
+    end_copies();
+    table.advance(tile, parity);
+    parity = 1 - parity;
+  }
+
   static constexpr int kAtOnce = Table::kAtOnce;
 
-  template <int kFirst> ROCADE_DEVICE void start_some(int parity, LdsBytes to) {
+  template <int kFirst> ROCADE_DEVICE void start_some(LdsBytes to) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
     Places rows[kCount];
     ROCADE_FOR (k, kCount)
       rows[k] = table.row(parity, KeyTile::copy_row(wave), KeyTile::copy_step(kFirst + k));
-    each<kCount>([&]<int k>() { start_copy<kFirst + k>(rows[k], to); });
+    each<kCount>([&]<int k>() ROCADE_INLINED { start_copy<kFirst + k>(rows[k], to); });
   }
 
   // Columns beyond head_dim get the row's first elements: queries are 0 there, and such outputs are not

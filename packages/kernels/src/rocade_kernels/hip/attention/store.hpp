@@ -70,13 +70,14 @@ template <class S> struct Results {
   ROCADE_DEVICE Results(const Args& a, const Rows& r) : args(a), rows(r) {}
 
   /// Row k of a lane, its weights' sum and what they are relative to (log2).
-  ROCADE_DEVICE void store(u32 row, int k, float base, float total, const typename S::Output& output) const {
+  template <int k>
+  ROCADE_DEVICE void store(u32 row, float base, float total, const typename S::Output& output) const {
     const float own = total == 0 ? 0.0f : reciprocal(total) * args.out_scale;
     float lse = total == 0 ? kNone : base + log2_sum(total);
     if (rows.item.state >= 0) {
       const u64 place = static_cast<u64>(rows.item.state) * args.group + rows.packed(row);
       float* to = static_cast<float*>(args.partial_out) + place * args.head_dim;
-      each_run(k, output, [&](u32 d, Vector<float, kStore> x) { put(to + d, x * own); });
+      each_run(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED { put(to + d, x * own); });
       if (P::leads())
         static_cast<float*>(args.partial_lse)[place] = lse;
       return;
@@ -85,7 +86,9 @@ template <class S> struct Results {
     if (args.state_out != nullptr)
       store_merged(row, k, own, lse, to, output);
     else
-      each_run(k, output, [&](u32 d, Vector<float, kStore> x) { put(to + d, rounded<T, kStore>(x * own)); });
+      each_run(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED {
+        put(to + d, rounded<T, kStore>(x * own));
+      });
     if (args.lse != nullptr && P::leads())
       static_cast<float*>(args.lse)[rows.place(row, args.lse_row, args.lse_head)] = lse;
   }
@@ -95,6 +98,17 @@ private:
 
   // f(first element, values) for all runs of row k that are part of the head.
   template <class F> ROCADE_DEVICE void each_run(int k, const typename S::Output& output, F&& f) const {
+    if (args.head_dim == S::kDim)
+      each_run_within(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED { f(d, x); });
+    else
+      each_run_within(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED {
+        if (d < args.head_dim)
+          f(d, x);
+      });
+  }
+
+  template <class F>
+  ROCADE_DEVICE void each_run_within(int k, const typename S::Output& output, F&& f) const {
     const int m = k / P::kLaneRows;
     ROCADE_FOR_BY (i, S::kOutTiles, kWide)
       ROCADE_FOR_BY (r, P::kResults, P::kRun) {
@@ -104,9 +118,7 @@ private:
           Vector<float, kStore> x;
           ROCADE_FOR (j, kStore)
             x[j] = output.part[m][i + (e + j) % kWide][r + (e + j) / kWide];
-          const u32 d = static_cast<u32>(Reader::element(i, P::column(r)) + e);
-          if (d < args.head_dim)
-            f(d, x);
+          f(static_cast<u32>(Reader::element(i, P::column(r)) + e), x);
         }
       }
   }
@@ -122,7 +134,7 @@ private:
     const float a = exp2(lse - shift), b = exp2(other_lse - shift), sum = a + b;
     const float inverse = sum == 0 ? 0.0f : reciprocal(sum);
     lse = sum == 0 ? kNone : top + log2_sum(sum);
-    each_run(k, output, [&](u32 d, Vector<float, kStore> x) {
+    each_run(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED {
       Vector<float, kStore> y = {};
       if (b != 0)
         y = widen<T, kStore>(*reinterpret_cast<const Vector<T, kStore>*>(state + d));

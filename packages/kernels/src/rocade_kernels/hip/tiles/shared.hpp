@@ -12,6 +12,9 @@ inline constexpr int kChunk = 16; // bytes
 #define ROCADE_FOR_BY(k, n, step) _Pragma("unroll") for (int k = 0; k < n; k += step)
 #define ROCADE_FOR(k, n) ROCADE_FOR_BY (k, n, 1)
 
+/// Behind the parameters of a lambda that works on registers: a call would put them in memory.
+#define ROCADE_INLINED __attribute__((always_inline))
+
 /// f.operator()<k>() for k from 0 to n - 1.
 template <int n, int k = 0, class F> ROCADE_DEVICE void each(F&& f) {
   if constexpr (k < n) {
@@ -84,7 +87,8 @@ template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWa
 template <class Tile, class P> struct RowReader {
   int row, chunk;
 
-  ROCADE_DEVICE RowReader() : row(P::read_column()), chunk(P::read_chunk()) {}
+  ROCADE_DEVICE RowReader() : RowReader(lane_again()) {}
+  ROCADE_DEVICE explicit RowReader(int lane) : row(P::read_column(lane)), chunk(P::read_chunk(lane)) {}
 
   /// Operand of tile rows kColumns * n + ..., depth step s.
   ROCADE_DEVICE typename P::Operand read(LdsBytes tile, int n, int s) const {
@@ -143,10 +147,10 @@ private:
   }
 
   template <class F> static ROCADE_DEVICE void read_matrices(LdsBytes from, F&& use) {
-    const int row = lane() % 16;
+    const int lane = lane_again(), row = lane % 16;
     ROCADE_FOR (i, kOperands)
       use(i, read_transposed<Operand>(from + row * Tile::kRowBytes +
-                                      Tile::Rearranged::chunk(row, 2 * i + lane() / 16) * kChunk));
+                                      Tile::Rearranged::chunk(row, 2 * i + lane / 16) * kChunk));
   }
 
   template <class F> static ROCADE_DEVICE void read_in_registers(LdsBytes from, F&& use) {

@@ -64,7 +64,10 @@ template <class P, int kTiles> struct Softmax {
           x = __builtin_elementwise_fma(x, Pair(scale), Pair(-shift(k)));
           x.x = exp2(x.x);
           x.y = exp2(x.y);
-          sum[k] += x;
+          if constexpr (P::kSums == 2)
+            sum[k] += x;
+          else
+            sum[k].x += x.x + x.y;
           logits.part[m][n][r] = x.x;
           logits.part[m][n][r + 1] = x.y;
         }
