@@ -27,12 +27,8 @@ using Work = Shape<Element, kDim, kWide ? 32 : 16, kRowTiles, kWaves, 1, kKeys, 
 
 } // namespace rocade
 
-<<<<<<< HEAD
-ROCADE_KERNEL(rocade::Work::kThreads, 1) rocade_attention(ROCADE_ARGUMENT rocade::AttentionArgs args) {
-=======
 ROCADE_KERNEL(rocade::Work::kThreads, rocade::Work::kBlocks)
 rocade_attention(ROCADE_ARGUMENT rocade::AttentionArgs args) {
->>>>>>> attention
   ROCADE_BLOCK_LDS(lds, rocade::Work::kLdsBytes);
   rocade::attend_items<rocade::Work>(ROCADE_CONSTANT_ARGUMENT(rocade::AttentionArgs, args), lds);
 }
