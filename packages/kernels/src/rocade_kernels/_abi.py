@@ -1,7 +1,8 @@
 """The structs of cpu/rocade_cpu.h and replay/rocade_replay.h as packed bytes.
 
-8 bytes a field: q for integers and addresses, d for doubles. Packing a tuple is several times faster than filling a `ctypes.Structure`, and a plan has few microseconds
-to spend. Fields are in the header's order; sizes are compared when the library is loaded.
+8 bytes a field: q for integers and addresses, d for doubles. Packing a tuple is several times faster than
+filling a `ctypes.Structure`, and a plan has few microseconds to spend. Fields are in the header's order;
+sizes are compared when the library is loaded.
 """
 
 from __future__ import annotations
