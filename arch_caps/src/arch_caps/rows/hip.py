@@ -83,7 +83,7 @@ DTYPES = (DType.FP32, DType.FP16, DType.BF16)
 MERGE_STATE = (Kernel(name="merge_state", dtypes=DTYPES, variants=("", "strided")),)
 MERGE_STATES = (Kernel(name="merge_states", dtypes=DTYPES),)
 ATTENTION_SUM = (Kernel(name="attention_sum", dtypes=DTYPES),)
-APPEND_KERNELS = (Kernel(name="append_paged_kv_cache"),)
+APPEND_KERNELS = (Kernel(name="append_paged_kv_cache", variants=("", "strided")),)
 
 ROWS = (
     Row(
