@@ -16,6 +16,7 @@ from arch_caps import (
     is_fresh,
     pack_evidence,
     read_evidence,
+    source_hashes,
     unpack_evidence,
     write_evidence,
 )
@@ -36,7 +37,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def record(root: Path, **changes: object) -> list[Path]:
+def gather(root: Path, **changes: object) -> list[Evidence]:
     facts: dict[str, object] = {
         "kind": EvidenceKind.HARDWARE,
         "target": "cpu-x86_64",
@@ -46,7 +47,11 @@ def record(root: Path, **changes: object) -> list[Path]:
         "root": root,
         "date": "2026-11-30",
     }
-    return write_evidence(gather_evidence(**{**facts, **changes}), root)  # type: ignore[arg-type]
+    return gather_evidence(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def record(root: Path, **changes: object) -> list[Path]:
+    return write_evidence(gather(root, **changes), root)
 
 
 def test_one_file_a_backend(root: Path) -> None:
@@ -83,6 +88,16 @@ def test_a_changed_source_makes_it_stale(root: Path) -> None:
     (root / CPU_SOURCE).write_text("int a;\n")
     assert not is_fresh(cpu.ops[0], "cpu", root)
     assert is_fresh(torch.ops[0], "torch", root)
+
+
+def test_hashes_before_a_run_differ_from_those_after_an_edit(root: Path) -> None:
+    before = source_hashes(CASES, root)
+    cpu, _ = gather(root)
+    assert {(entry.op, "cpu"): entry.source_hash for entry in cpu.ops}.items() <= before.items()
+    (root / CPU_SOURCE).write_text("int a;\n")
+    cpu, torch = gather(root)
+    assert all(entry.source_hash != before[entry.op, "cpu"] for entry in cpu.ops)
+    assert all(entry.source_hash == before[entry.op, "torch"] for entry in torch.ops)
 
 
 @pytest.mark.parametrize(

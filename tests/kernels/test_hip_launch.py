@@ -72,6 +72,53 @@ def test_what_cannot_be_numbered_is_refused() -> None:
         hip_launch.unit_divisors(2**26, 1024, 16, 1)
 
 
+def quotient(number: int, divisor: int, magic: int) -> int:
+    """What hip/division.hpp makes of it."""
+    return number * magic >> 32 if magic else number // divisor
+
+
+@pytest.mark.parametrize("packs", [1, 2, 3, 5, 10, 16, 63, 64, 128])
+def test_packs_of_dense_pairs_are_numbered_exactly(packs: int) -> None:
+    last = 2**32 // packs - hip_launch.PAIR_THREADS - 2 if packs & (packs - 1) else 2**32 - 600
+    rows = last // packs
+    dense = hip_launch.merge_state_dense(rows, 1, 16 * packs, wave=64, in_place=False)
+    assert dense is not None
+    assert dense.width % packs == 0
+    assert dense.grid[0] * dense.width >= dense.total > (dense.grid[0] - 1) * dense.width
+    for number in (0, packs - 1, packs, dense.total - 1, dense.total + hip_launch.PAIR_THREADS - 1):
+        assert quotient(number, packs, dense.packs_magic) == number // packs
+    assert hip_launch.merge_state_dense(2**32, 1, 16 * packs, wave=64, in_place=False) is None
+
+
+@pytest.mark.parametrize(
+    ("packs", "wave", "crosses"), [(16, 64, 0), (64, 64, 0), (64, 32, 1), (10, 64, 1), (1, 32, 0)]
+)
+def test_heads_that_may_lie_in_several_waves_are_told_in_place(packs: int, wave: int, crosses: int) -> None:
+    found = [
+        hip_launch.merge_state_dense(9, 2, 16 * packs, wave=wave, in_place=in_place)
+        for in_place in (False, True)
+    ]
+    assert [dense and dense.crosses for dense in found] == [0, crosses]
+
+
+@pytest.mark.parametrize("columns", [8, 9, 30, 64, 128, 640])
+def test_units_of_dense_appends_are_numbered_exactly(columns: int) -> None:
+    most = 2**32 // columns // columns - 200
+    rows = 2**32 // columns - 200 if columns & (columns - 1) == 0 else most
+    dense = hip_launch.append_dense(rows, 16 * columns)
+    assert dense is not None
+    assert dense.total == rows * columns <= dense.grid[0] * 512 < dense.total + 512
+    for number in (0, columns - 1, columns, dense.total - 1, dense.total, dense.total + 511):
+        assert quotient(number, columns, dense.columns_magic) == number // columns
+    assert hip_launch.append_dense(2**32, 16 * columns) is None
+
+
+def test_what_is_not_dense_is_told() -> None:
+    assert hip_launch.merge_state_dense(1, 1, 24, wave=32, in_place=False) is None
+    assert hip_launch.append_dense(7, 16 * 7) is None
+    assert hip_launch.append_dense(7, 16 * 8 + 8) is None
+
+
 @pytest.mark.parametrize(("values", "wanted"), [((0, 32, 160), 16), ((4096, 24), 8), ((6,), 2), ((5, 16), 1)])
 def test_alignment(values: tuple[int, ...], wanted: int) -> None:
     assert hip_launch.alignment(*values) == wanted

@@ -108,13 +108,18 @@ def test_the_cpu_backend_is_refused_inside() -> None:
 
 def faulty(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
     """Make the kernel believe in other sizes than its tensors have."""
-    true = hip_launch.merge_state
+    true, true_dense = hip_launch.merge_state, hip_launch.merge_state_dense
 
     def wrong(rows: int, heads: int, head_bytes: int) -> hip_launch.Tiles:
         return true(rows + changes.get("rows", 0), heads, head_bytes + changes.get("bytes", 0))
 
+    def wrong_dense(rows: int, heads: int, head_bytes: int, **facts: Any) -> hip_launch.DensePair | None:
+        return true_dense(rows + changes.get("rows", 0), heads, head_bytes, **facts)
+
     monkeypatch.setattr(_states, "_pair_tiles", _states._pair_tiles.__wrapped__)
+    monkeypatch.setattr(_states, "_dense_pair", _states._dense_pair.__wrapped__)
     monkeypatch.setattr(hip_launch, "merge_state", wrong)
+    monkeypatch.setattr(hip_launch, "merge_state_dense", wrong_dense)
 
 
 def test_a_byte_behind_a_tensor_is_out_of_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

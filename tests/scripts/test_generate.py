@@ -107,9 +107,10 @@ import sys
 from pathlib import Path
 root = Path(sys.argv[1])
 sys.path.insert(0, str(root / "arch_caps" / "src"))
-from arch_caps import EvidenceKind, Op, write_evidence
-write_evidence(kind=EvidenceKind.HARDWARE, target="cpu-x86_64", on="a CPU", toolchain={"torch": "2"},
-               cases={(Op.CASCADE, "torch"): 3}, root=root)
+from arch_caps import EvidenceKind, Op, gather_evidence, write_evidence
+records = gather_evidence(kind=EvidenceKind.HARDWARE, target="cpu-x86_64", on="a CPU",
+                          toolchain={"torch": "2"}, cases={(Op.CASCADE, "torch"): 3}, root=root)
+write_evidence(records, root)
 """
 
 

@@ -11,6 +11,7 @@ from arch_caps._evidence import (
     is_fresh,
     pack_evidence,
     read_evidence,
+    source_hashes,
     unpack_evidence,
     write_evidence,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "reasons",
     "row",
     "source_hash",
+    "source_hashes",
     "target_of",
     "unpack_evidence",
     "write_evidence",

@@ -68,6 +68,16 @@ def read_evidence(directory: Path | None = None) -> tuple[Evidence, ...]:
     return tuple(_read(path) for path in sorted(place.glob("*.json")))
 
 
+def source_hashes(runs: Iterable[tuple[Op, str]], root: Path | None) -> dict[tuple[Op, str], str]:
+    """The hash that evidence of each (op, backend) would be bound to if it were gathered now.
+
+    Who records evidence takes them before the run and compares: an edit made meanwhile did not run.
+    `root` is that of `gather_evidence`.
+    """
+    sources = _sources_at(root)
+    return {(op, backend): source_hash(op, backend, sources) for op, backend in runs}
+
+
 def gather_evidence(
     *,
     kind: EvidenceKind,
@@ -90,7 +100,7 @@ def gather_evidence(
         date: ISO 8601 day; today when None.
     """
     day = datetime.date.today().isoformat() if date is None else date
-    sources = Sources.installed() if root is None else Sources.checkout(root)
+    sources = _sources_at(root)
     return [
         Evidence(
             kind=kind,
@@ -107,6 +117,10 @@ def gather_evidence(
         )
         for backend in sorted({name for _, name in cases})
     ]
+
+
+def _sources_at(root: Path | None) -> Sources:
+    return Sources.installed() if root is None else Sources.checkout(root)
 
 
 def write_evidence(records: Iterable[Evidence], root: Path) -> list[Path]:

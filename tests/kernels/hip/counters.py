@@ -57,7 +57,9 @@ def _pair(dtype: str, rows: int, heads: int, dim: int, masked: bool) -> Case:
     return Case(
         "merge_state_in_place, half of the rows" if masked else "merge_state",
         f"{dtype} {rows} x {heads} x {dim}",
-        lambda target: emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, out, mask),
+        lambda target: emulated.merge_state(
+            emulated.program("merge_state", target, dtype, "strided" if masked else ""), a, b, out, mask
+        ),
         _bytes(*a, *b) // share + _bytes(mask),
         _bytes(*a) // share,
     )
@@ -104,12 +106,11 @@ def _append(dtype: str, tokens: int, heads: int, dim: int, page: int) -> Case:
     return Case(
         "append_paged_kv_cache",
         f"{dtype} {tokens} tokens x {heads} x {dim}, pages of {page}",
-        lambda target: emulated.append(
+        lambda target: emulated.append_dense(
             emulated.program("append_paged_kv_cache", target),
             (new[0], new[1]),
             (cache[:, 0], cache[:, 1]),
             *(batch, positions, indices, indptr),
-            units=8,
         ),
         _bytes(new, batch, positions),
         _bytes(new),

@@ -73,16 +73,32 @@ def _state(v: torch.Tensor, s: torch.Tensor) -> tuple[int, ...]:
 def merge_state(
     kernel: emu.Program, a: Pair, b: Pair, out: Pair, mask: torch.Tensor | None = None, **options: Any
 ) -> emu.Result:
-    """Merge states `[n, H, D]`, `[n, H]`."""
+    """Merge states `[n, H, D]`, `[n, H]`; `kernel` must be the variant for them."""
     v = a[0]
     rows, heads, dim = v.shape
+    buffers = (*a, *b, *out, mask)
+    tensors = (*a, *b, *out)
+    if mask is None and form(a, b, out) and all(t.is_contiguous() for t in tensors):
+        assert "strided" not in kernel.name
+        dense = hip_launch.merge_state_dense(
+            rows,
+            heads,
+            dim * v.element_size(),
+            wave=WAVE,
+            in_place=address(out[1]) in map(address, (a[1], b[1])),
+        )
+        assert dense is not None
+        given = hip_abi.MergeStateDenseArgs(*map(address, tensors), *dense)
+        return launch(kernel, dense.grid, given, buffers, hip_launch.PAIR_THREADS, **options)
+    assert "strided" in kernel.name
     tiles = hip_launch.merge_state(rows, heads, dim * v.element_size())
     args = hip_abi.MergeStateArgs(
-        *_state(*a), *_state(*b), *_state(*out), address(mask), *tiles, form(a, b, out)
-    )
-    buffers = (*a, *b, *out, mask)
-    assert kernel.name.endswith(hip_launch.merge_state_variant(args.form) or "merge_state"), (
-        "the other variant"
+        *_state(*a),
+        *_state(*b),
+        *_state(*out),
+        address(mask),
+        *tiles,
+        min(form(a, b, out), hip_launch.ALIGNED),
     )
     return launch(kernel, tiles.grid, args, buffers, hip_launch.PAIR_THREADS, **options)
 
@@ -135,7 +151,8 @@ def append(
     units: int = UNITS,
     **options: Any,
 ) -> emu.Result:
-    """Append `new [nnz, H, D]` to NHD views `[N, S, H, D]` of a cache."""
+    """Append `new [nnz, H, D]` to NHD views `[N, S, H, D]` of a cache, with the variant strided."""
+    assert "strided" in kernel.name
     rows, heads = new[0].shape[:2]
     size = new[0].element_size()
     bytes_of = [[step * size for step in t.stride()[:-1]] for t in (*new, *caches)]
@@ -148,6 +165,7 @@ def append(
         *(address(new[1]), *bytes_of[1], address(caches[1]), *bytes_of[3]),
         *map(address, (batch_indices, positions, indices, indptr)),
         indices.numel(),
+        hip_launch.page_magic(caches[0].shape[1]),
         rows,
         indptr.numel() - 1,
         caches[0].shape[0],
@@ -159,3 +177,34 @@ def append(
     )
     buffers = (*new, *caches, batch_indices, positions, indices, indptr)
     return launch(kernel, geometry.grid, args, buffers, **options)
+
+
+def append_dense(
+    kernel: emu.Program,
+    new: Pair,
+    caches: Pair,
+    batch_indices: torch.Tensor,
+    positions: torch.Tensor,
+    indices: torch.Tensor,
+    indptr: torch.Tensor,
+    **options: Any,
+) -> emu.Result:
+    """The same with the plain variant; keys and values are of one shape, without gaps."""
+    assert "strided" not in kernel.name
+    row, page = new[0][0].numel(), caches[0].stride(0)
+    assert all(t.is_contiguous() and t.shape == new[0].shape for t in new)
+    assert all(t[0].is_contiguous() and t.stride(0) == page for t in caches)
+    size = new[0].element_size()
+    dense = hip_launch.append_dense(new[0].shape[0], row * size)
+    assert dense is not None
+    args = hip_abi.AppendPagedKvCacheDenseArgs(
+        *map(address, (*new, batch_indices, positions, indptr, indices, *caches)),
+        page * size // hip_launch.PACK_BYTES,
+        indices.numel(),
+        hip_launch.page_magic(caches[0].shape[1]),
+        *dense,
+        indptr.numel() - 1,
+        *caches[0].shape[:2],
+    )
+    buffers = (*new, *caches, batch_indices, positions, indices, indptr)
+    return launch(kernel, dense.grid, args, buffers, hip_launch.APPEND_THREADS, **options)

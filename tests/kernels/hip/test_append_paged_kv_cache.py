@@ -41,6 +41,7 @@ def check(
     new: tuple[torch.Tensor, torch.Tensor],
     caches: tuple[torch.Tensor, torch.Tensor],
     table: Table,
+    dense: bool = False,
     **options: Any,
 ) -> None:
     """Append and compare the whole caches with the oracle's."""
@@ -49,8 +50,12 @@ def check(
         oracle_states.append(rows, batch, table.positions, before, table.indices, table.indptr)
         for rows, before in zip(new, caches, strict=True)
     ]
-    program = emulated.program("append_paged_kv_cache", target)
-    emulated.append(program, new, caches, *table.tensors(), **options)
+    if dense:
+        program = emulated.program("append_paged_kv_cache", target)
+        emulated.append_dense(program, new, caches, *table.tensors(), **options)
+    else:
+        program = emulated.program("append_paged_kv_cache", target, "", "strided")
+        emulated.append(program, new, caches, *table.tensors(), **options)
     for got, expected in zip(caches, wanted, strict=True):
         assert torch.equal(got.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
 
@@ -71,13 +76,52 @@ def test_under_every_schedule(target: str, layout: str, options: dict[str, Any])
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
+@pytest.mark.parametrize(("heads", "dim"), [(8, 128), (3, 80), (1, 64), (40, 128)])
 @pytest.mark.parametrize("target", TARGETS)
-def test_blocks_of_whole_batches(target: str, options: dict[str, Any]) -> None:
-    """Two blocks of eight tokens take the short way, the four tokens behind them the general one."""
-    new = tokens(torch.bfloat16, 8, 128, count=20), tokens(torch.bfloat16, 8, 128, count=20)
-    caches = cache(torch.bfloat16, 8, 128), cache(torch.bfloat16, 8, 128)
-    table = Table((7, 0, 5, 3, 8), (0, 5), tuple(-1 if i in (3, 9) else 0 for i in range(20)), (*range(20),))
-    check(target, new, caches, table, units=8, **options)
+def test_tokens_without_gaps(target: str, heads: int, dim: int, options: dict[str, Any]) -> None:
+    """A block takes several tokens, some of them in part, or a part of one, or ends behind the last one."""
+    count = 19
+    new = tokens(torch.bfloat16, heads, dim, count=count), tokens(torch.bfloat16, heads, dim, count=count)
+    both = torch.full((PAGES, 2, SIZE, heads, dim), float("nan"), dtype=torch.bfloat16)
+    batch = tuple(-1 if i in (3, 9) else 0 for i in range(count))
+    table = Table((7, 0, 5, 3, 8), (0, 5), batch, (*range(count),))
+    check(target, new, (both[:, 0], both[:, 1]), table, dense=True, **options)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tokens_without_gaps_and_without_a_place_are_skipped(target: str) -> None:
+    new = tokens(torch.float16, 2, 64), tokens(torch.float16, 2, 64)
+    caches = cache(torch.float16, 2, 64), cache(torch.float16, 2, 64)
+    table = Table(indices=(7, 99, -1, 3, 8), batch=(3, 0, 0, 1, 0, 0, 2), positions=(0, -1, 12, 0, 4, 8, 5))
+    program = emulated.program("append_paged_kv_cache", target)
+    emulated.append_dense(program, new, caches, *table.tensors())
+    for rows, got in zip(new, caches, strict=True):
+        assert torch.equal(got[8, 1], rows[6])
+        assert int((~got.isnan()).sum()) == rows[6].numel()
+
+
+@pytest.mark.parametrize("indptr", [(-1, 2_000_000_000, 3, 2_000_000_000), (2_147_483_647, 5, 5, 5)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_table_that_lies_reads_nothing_outside_without_gaps(target: str, indptr: tuple[int, ...]) -> None:
+    new = tokens(torch.float16, 1, 64), tokens(torch.float16, 1, 64)
+    caches = cache(torch.float16, 1, 64), cache(torch.float16, 1, 64)
+    table = Table(indptr=indptr, positions=(2_147_483_647,) * 7)
+    emulated.append_dense(emulated.program("append_paged_kv_cache", target), new, caches, *table.tensors())
+    assert all(bool(x.isnan().all()) for x in caches)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pages_far_apart_without_gaps(target: str) -> None:
+    apart = (1 << 36) + 64  # bytes between pages: more than 2^32 units
+    buffers = [emu.SparseBuffer(PAGES * apart) for _ in range(2)]
+    caches = tuple(
+        buffer.torch(torch.bfloat16, (PAGES, SIZE, 2, 64), (apart // 2, 128, 64, 1)) for buffer in buffers
+    )
+    new = tokens(torch.bfloat16, 2, 64), tokens(torch.bfloat16, 2, 64)
+    emulated.append_dense(emulated.program("append_paged_kv_cache", target), new, caches, *Table().tensors())
+    for rows, got in zip(new, caches, strict=True):
+        assert torch.equal(got[5, 3], rows[0])
+        assert torch.equal(got[8, 3], rows[4])
 
 
 @pytest.mark.parametrize("beside", [0, 4, 1])
@@ -96,7 +140,7 @@ def test_tokens_without_a_place_are_skipped(target: str, units: int) -> None:
     # No such request; before the first position; beyond the request's pages; a request without pages; pages
     # outside the pool; and one token that is written.
     table = Table(indices=(7, 99, -1, 3, 8), batch=(3, 0, 0, 1, 0, 0, 2), positions=(0, -1, 12, 0, 4, 8, 5))
-    program = emulated.program("append_paged_kv_cache", target)
+    program = emulated.program("append_paged_kv_cache", target, "", "strided")
     emulated.append(program, new, caches, *table.tensors(), units=units)
     for rows, got in zip(new, caches, strict=True):
         assert torch.equal(got[8, 1], rows[6])
@@ -108,7 +152,7 @@ def test_a_table_that_lies_reads_nothing_outside(target: str) -> None:
     new = tokens(torch.float16, 1, 8), tokens(torch.float16, 1, 8)
     caches = cache(torch.float16, 1, 8), cache(torch.float16, 1, 8)
     table = Table(indptr=(-1, 2_000_000_000, 3, 2_000_000_000), positions=(2_147_483_647,) * 7)
-    program = emulated.program("append_paged_kv_cache", target)
+    program = emulated.program("append_paged_kv_cache", target, "", "strided")
     emulated.append(program, new, caches, *table.tensors())
     assert all(bool(x.isnan().all()) for x in caches)
 
@@ -122,7 +166,9 @@ def test_offsets_beyond_32_bits(target: str) -> None:
     )
     new = tokens(torch.bfloat16, 2, 64), tokens(torch.bfloat16, 2, 64)
     table = Table()
-    emulated.append(emulated.program("append_paged_kv_cache", target), new, caches, *table.tensors())
+    emulated.append(
+        emulated.program("append_paged_kv_cache", target, "", "strided"), new, caches, *table.tensors()
+    )
     for rows, got in zip(new, caches, strict=True):
         assert torch.equal(got[5, 3], rows[0])
         assert torch.equal(got[8, 3], rows[4])

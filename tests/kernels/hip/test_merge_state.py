@@ -17,10 +17,17 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
-    """Merge into new memory that starts as NaN."""
-    out = torch.full_like(a[0], float("nan")), torch.full_like(a[1], float("nan"))
-    emulated.merge_state(emulated.program("merge_state", target, dtype), a, b, out, **options)
-    return out
+    """Merge into new memory that starts as NaN; both variants give the same bits."""
+    outs = []
+    for variant in ("", "strided"):
+        v, s = torch.full_like(a[0], float("nan")), torch.full_like(a[1], float("nan"))
+        if variant:  # a gap behind the last head
+            v = torch.full((v.shape[0], v.shape[1] + 1, v.shape[2]), float("nan"), dtype=v.dtype)[:, :-1]
+        program = emulated.program("merge_state", target, dtype, variant)
+        emulated.merge_state(program, a, b, (v, s), **options)
+        outs.append((v, s))
+    assert all(torch.equal(x, y) for x, y in zip(*outs, strict=True))
+    return outs[0]
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
@@ -81,6 +88,16 @@ def test_in_place(
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
+@pytest.mark.parametrize(("dtype", "heads", "dim"), [("fp16", 40, 80), ("fp32", 3, 512)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_in_place_with_gaps(target: str, dtype: str, heads: int, dim: int, options: dict[str, Any]) -> None:
+    a, b = padded(random_state(dtype, 5, heads, dim), "padded"), random_state(dtype, 5, heads, dim)
+    reference = oracle_states.merge_state(*a, *b)
+    emulated.merge_state(emulated.program("merge_state", target, dtype, "strided"), a, b, a, **options)
+    assert_state(a, reference, dtype)
+
+
+@pytest.mark.parametrize("options", SCHEDULES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, options: dict[str, Any]) -> None:
     a, b = random_state("fp16", 9, 30, 80), random_state("fp16", 9, 30, 80)
@@ -90,7 +107,7 @@ def test_a_mask_keeps_rows_to_the_bit_and_does_not_read_them(target: str, option
         v[kept], s[kept] = float("nan"), float("nan")
     before = a[0].clone(), a[1].clone()
     mask = torch.where(kept, 0, 255).to(torch.uint8)
-    program = emulated.program("merge_state", target, "fp16")
+    program = emulated.program("merge_state", target, "fp16", "strided")
     emulated.merge_state(program, a, b, a, mask, **options)
     chosen = oracle_states.MergedState(*(x[~kept] for x in reference))
     assert_state((a[0][~kept], a[1][~kept]), chosen, "fp16")

@@ -207,6 +207,17 @@ def test_other_layouts_and_shared_memory_go_the_ordinary_way(replayed: Callable[
         rocade.merge_state(a[0].clone().requires_grad_(), a[1], *b)
 
 
+def test_variants_of_one_kernel_are_repeated_each_as_it_was(replayed: Callable[[], None]) -> None:
+    """Tensors without gaps, and then with one: the second call's own launch is learned, not the first's."""
+    for _ in range(2):
+        a, b = state(), state()
+        assert_merged(rocade.merge_state(*a, *b), a, b)
+        wide = torch.randn(ROWS, HEADS + 1, DIM, dtype=torch.float16, device="cuda")[:, :HEADS]
+        assert_merged(rocade.merge_state(wide, a[1], *b), (wide, a[1]), b)
+        assert_merged(rocade.merge_state(*b, *a), b, a)
+        replayed()
+
+
 def test_appends_of_a_layout_once_seen_are_native(replayed: Callable[[], None]) -> None:
     key, value = (torch.randn(6, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     ints = [
@@ -243,11 +254,11 @@ def test_a_launch_costs_the_cpu_at_most_five_microseconds() -> None:
     if rocade.explain("merge_state", device="cuda", backend="hip").backend is None:
         pytest.skip("no kernels for this GPU")
     from rocade.backends.hip._gpu import gpu_of
-    from rocade.backends.hip._states import PAIR
+    from rocade.backends.hip._states import PAIR_DENSE
 
     a, b = state(), state()
     rocade.merge_state(*a, *b, backend="hip")
-    launcher = gpu_of(a[0]).kernel(PAIR, torch.float16)
+    launcher = gpu_of(a[0]).kernel(PAIR_DENSE, torch.float16)
     function = launcher._function
     recorder = launcher._function = Recorder(function)
     kept = rocade.cascade.merge_state(*a, *b, out=state(), backend="hip")  # `out`: no native repetition

@@ -24,9 +24,17 @@ from rocade_kernels import build, hip_abi, hip_launch
 from rocade_kernels.build import Instance
 from rocade_kernels.build._sources import Tree
 from rocade_kernels.runtime import Arguments, DeviceFacts
+from rocade_kernels.runtime import device as device_runtime
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGET = "gfx942"
+
+
+BLOCKS: dict[type[ctypes.Structure], int] = {
+    hip_abi.MergeStateArgs: hip_launch.PAIR_THREADS,
+    hip_abi.MergeStateDenseArgs: hip_launch.PAIR_THREADS,
+    hip_abi.AppendPagedKvCacheDenseArgs: hip_launch.APPEND_THREADS,
+}
 
 
 class Launch:
@@ -65,8 +73,7 @@ class Recorder:
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
     ) -> None:
-        pairs = isinstance(args.block, hip_abi.MergeStateArgs)
-        assert (block, lds) == (hip_launch.PAIR_THREADS if pairs else hip_launch.THREADS, 0)
+        assert (block, lds) == (BLOCKS.get(type(args.block), hip_launch.THREADS), 0)
         self.launches.append(Launch(type(args.block), bytes(args), grid, stream))
         self.memory.append((reads, writes))
 
@@ -125,11 +132,115 @@ def test_packs_that_are_not_at_multiples_of_their_size_are_told(
 
 def test_tensors_without_holes_are_told(device: Recorder) -> None:
     v, s = torch.zeros(5, 3, 64), torch.zeros(5, 3)
-    BACKEND.merge_state(v, s, v, s, v, s)
     BACKEND.merge_states(v[:, None], s[:, None], v, s)
-    BACKEND.merge_state(v, s, v, s, v, torch.zeros(3, 5).T)
+    BACKEND.merge_states(v[:, None], s[:, None], v, torch.zeros(3, 5).T)
     forms = [launch.args.form for launch in device.launches]
-    assert forms == [hip_launch.DENSE, hip_launch.DENSE, hip_launch.ALIGNED]
+    assert forms == [hip_launch.DENSE, hip_launch.ALIGNED]
+
+
+def whole(n: int = 5, h: int = 3, d: int = 64) -> list[torch.Tensor]:
+    """A state without gaps."""
+    return [torch.zeros(n, h, d, dtype=torch.float16), torch.zeros(n, h)]
+
+
+def test_a_merge_without_gaps_hands_over_pointers(device: Recorder) -> None:
+    a, b, out = whole(), whole(), whole()
+    BACKEND.merge_state(*a, *b, *out)
+    BACKEND.merge_state_in_place(*a, *b, None)
+    first, second = (launch.args for launch in device.launches)
+    for args, result in ((first, out), (second, a)):
+        given = [getattr(args, name) for name in ("v_a", "s_a", "v_b", "s_b", "v_out", "s_out")]
+        assert given == [tensor.data_ptr() for tensor in (*a, *b, *result)]
+        assert (args.total, args.packs, args.width, args.crosses) == (5 * 3 * 8, 8, 512, 0)
+    assert device.loads == [Instance("merge_state", TARGET, "fp16")]
+
+
+def test_a_head_in_several_waves_is_told_in_place_only(device: Recorder) -> None:
+    a, b, out = whole(d=80), whole(d=80), whole(d=80)
+    BACKEND.merge_state(*a, *b, *out)
+    BACKEND.merge_state_in_place(*a, *b, None)
+    BACKEND.merge_state(*a, *b, out[0], b[1])
+    assert [launch.args.crosses for launch in device.launches] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("which", ["mask", "gap", "address"])
+def test_whatever_has_gaps_or_a_mask_takes_the_general_variant(device: Recorder, which: str) -> None:
+    a, b, out = whole(), whole(), whole()
+    if which == "gap":
+        b[1] = torch.zeros(5, 4)[:, :3]
+    if which == "address":
+        b[0] = torch.zeros(5 * 3 * 64 + 1, dtype=torch.float16)[1:].view(5, 3, 64)
+    if which == "mask":
+        BACKEND.merge_state_in_place(*a, *b, torch.ones(5, dtype=torch.uint8))
+    else:
+        BACKEND.merge_state(*a, *b, *out)
+    assert device.loads == [Instance("merge_state", TARGET, "fp16", variant="strided")]
+
+
+@pytest.mark.parametrize("which", ["none", "row", "page", "slot", "dims", "address"])
+def test_an_append_without_gaps_takes_the_plain_variant_and_no_other(device: Recorder, which: str) -> None:
+    new = [torch.zeros(4, 2, 64, dtype=torch.bfloat16) for _ in range(2)]
+    caches = [torch.zeros(9, 16, 2, 64, dtype=torch.bfloat16) for _ in range(2)]
+    if which == "row":
+        new[1] = torch.zeros(4, 3, 64, dtype=torch.bfloat16)[:, :2]
+    if which == "page":
+        caches[0] = torch.zeros(9, 2, 16, 2, 64, dtype=torch.bfloat16)[:, 0]
+    if which == "slot":
+        caches = [torch.zeros(9, 2, 16, 64, dtype=torch.bfloat16).transpose(1, 2) for _ in range(2)]
+    if which == "dims":
+        new[1], caches[1] = new[1][..., :32].contiguous(), caches[1][..., :32].contiguous()
+    if which == "address":
+        new[0] = torch.zeros(4 * 2 * 64 + 1, dtype=torch.bfloat16)[1:].view(4, 2, 64)
+    arrays = [torch.zeros(n, dtype=torch.int32) for n in (4, 4, 6, 3)]
+    BACKEND.append_paged_kv_cache(*new, arrays[0], arrays[1], *caches, arrays[2], arrays[3])
+    assert device.loads == [
+        Instance("append_paged_kv_cache", TARGET, variant="strided" if which != "none" else "")
+    ]
+    if which == "none":
+        args = device.launches[0].args
+        names = (
+            "key",
+            "value",
+            "key_cache",
+            "value_cache",
+            "batch_indices",
+            "positions",
+            "indices",
+            "indptr",
+        )
+        given = [getattr(args, name) for name in names]
+        assert given == [tensor.data_ptr() for tensor in (*new, *caches, *arrays)]
+        assert (args.page_units, args.total, args.columns) == (16 * 16, 4 * 16, 16)
+        assert (args.pool, args.page_size, args.batch, args.num_indices) == (9, 16, 2, 6)
+
+
+def test_the_last_launch_is_that_of_the_variant_that_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a call of the general variant, the plain one's earlier launch must not be learned."""
+    stub.install("nvidia", monkeypatch)
+    on = device_runtime("nvidia", 0, "sm_90")
+    gpu = _gpu.Gpu(on, 0, lambda: 0, lambda: True, lambda: False)
+    monkeypatch.setattr(_gpu, "_fitting", lambda kernel, instance: stub.code("nvidia", kernel.name))
+    monkeypatch.setattr(_states, "gpu_of", lambda tensor: gpu)
+    pairs = (_states.PAIR_DENSE, _states.PAIR)
+    BACKEND.merge_state(*whole(), *whole(), *whole())
+    plain = _gpu.last_launched(gpu, pairs)
+    assert plain is not None
+    assert plain[0] is _states.PAIR_DENSE
+    a = state()
+    BACKEND.merge_state(*a, *state(), *state())
+    general = _gpu.last_launched(gpu, pairs)
+    assert general is not None
+    assert general[0] is _states.PAIR
+    assert isinstance(general[1].args.block, hip_abi.MergeStateArgs)
+    assert general[1].args.block.v_a == a[0].data_ptr()
+    assert _gpu.last_launched(gpu, (_states.MERGE,)) is None
+    other = _gpu.Gpu(on, 1, lambda: 0, lambda: True, lambda: False)
+    assert _gpu.last_launched(other, pairs) is None
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.append(_gpu.last_launched(gpu, pairs)))
+    thread.start()
+    thread.join()
+    assert seen == [None]
 
 
 def test_lists_of_one_length_and_of_many(device: Recorder) -> None:
@@ -170,7 +281,7 @@ def test_an_append_counts_strides_in_bytes(device: Recorder) -> None:
         assert steps == tuple(2 * stride for stride in cache.stride()[:3])
     assert (args.pool, args.page_size, args.batch, args.rows, args.num_indices) == (9, 16, 2, 4, 6)
     assert args.unit == 16
-    assert device.loads == [Instance("append_paged_kv_cache", TARGET)]
+    assert device.loads == [Instance("append_paged_kv_cache", TARGET, variant="strided")]
 
 
 def test_an_append_without_pages_launches_nothing(device: Recorder) -> None:

@@ -91,6 +91,7 @@ def test_record_writes_what_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
     monkeypatch.setattr(verify, "ALL_OPS", (Op.MERGE_STATE,))
     written: dict[str, Any] = {}
+    monkeypatch.setattr(verify, "source_hashes", lambda runs, root: {})
     monkeypatch.setattr(verify, "gather_evidence", lambda **facts: written.update(facts) or [])
     assert verify.main(["--backend", "torch", "--record", "--machine", "a test"]) == 0
     assert written["kind"] is EvidenceKind.HARDWARE
@@ -105,9 +106,27 @@ def test_nothing_is_recorded_when_a_case_fails(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "arch_caps" / "evidence").mkdir(parents=True)
     monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
     monkeypatch.setattr(verify, "ALL_OPS", (Op.MERGE_STATE,))
+    monkeypatch.setattr(verify, "source_hashes", lambda runs, root: {})
     monkeypatch.setattr(verify, "gather_evidence", lambda **_: pytest.fail("recorded a failed run"))
     monkeypatch.setattr(cascade, "merge_state", lambda *a, **k: (a[0], a[1]))
     assert verify.main(["--backend", "torch", "--record"]) == 1
+
+
+def test_nothing_is_recorded_when_sources_change_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hash is taken before the run: evidence of an edit made during it would be of what never ran."""
+    monkeypatch.setattr(verify, "ALL_OPS", (Op.MERGE_STATE, Op.ATTENTION_SUM))
+    file = tmp_path / "sent.json"
+    argv = ["--backend", "torch", "--record", "--out", str(file), "--machine", "a test"]
+
+    def at_the_start(runs: list[tuple[Op, str]], root: Path | None) -> dict[tuple[Op, str], str]:
+        return {**arch_caps.source_hashes(runs, root), (Op.ATTENTION_SUM, "torch"): "0" * 64}
+
+    monkeypatch.setattr(verify, "source_hashes", at_the_start)
+    assert verify.main(argv) == 1
+    assert "nothing is recorded: attention_sum on torch\n" in capsys.readouterr().err
+    assert not file.exists()
 
 
 def test_a_received_file_is_added_to_the_checkout(

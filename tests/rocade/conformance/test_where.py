@@ -50,9 +50,11 @@ def test_a_passing_run_says_how_many_kernels_it_launched(capsys: pytest.CaptureF
 def test_a_finding_fails_a_case_with_a_right_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    true = hip_launch.merge_state
+    true, dense = hip_launch.merge_state, hip_launch.merge_state_dense
     monkeypatch.setattr(_states, "_pair_tiles", _states._pair_tiles.__wrapped__)
+    monkeypatch.setattr(_states, "_dense_pair", _states._dense_pair.__wrapped__)
     monkeypatch.setattr(hip_launch, "merge_state", lambda rows, *given: true(rows + 1, *given))
+    monkeypatch.setattr(hip_launch, "merge_state_dense", lambda n, *given, **kw: dense(n + 1, *given, **kw))
     index = next(str(c.index) for c in grid.cases(Op.MERGE_STATE) if c.rows == 7)  # type: ignore[union-attr]
     assert verify.main([*ONE, "--case", index]) == 1
     said = capsys.readouterr().out

@@ -101,7 +101,7 @@ ATTENTION = (
     Kernel(name="merge_partials", dtypes=HALF_DTYPES),
 )
 ATTENTION_SUM = (Kernel(name="attention_sum", dtypes=DTYPES),)
-APPEND_KERNELS = (Kernel(name="append_paged_kv_cache"),)
+APPEND_KERNELS = (Kernel(name="append_paged_kv_cache", variants=("", "strided")),)
 
 ROWS = (
     Row(

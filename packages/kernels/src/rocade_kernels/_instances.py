@@ -4,9 +4,13 @@ from rocade_kernels.instances import Instance
 
 INSTANCES: tuple[Instance, ...] = (
     Instance("append_paged_kv_cache", "gfx942", "", 0, ""),
+    Instance("append_paged_kv_cache", "gfx942", "", 0, "strided"),
     Instance("append_paged_kv_cache", "gfx950", "", 0, ""),
+    Instance("append_paged_kv_cache", "gfx950", "", 0, "strided"),
     Instance("append_paged_kv_cache", "sm_80", "", 0, ""),
+    Instance("append_paged_kv_cache", "sm_80", "", 0, "strided"),
     Instance("append_paged_kv_cache", "sm_90", "", 0, ""),
+    Instance("append_paged_kv_cache", "sm_90", "", 0, "strided"),
     Instance("attention", "gfx942", "bf16", 128, ""),
     Instance("attention", "gfx942", "bf16", 128, "decode"),
     Instance("attention", "gfx942", "bf16", 256, ""),

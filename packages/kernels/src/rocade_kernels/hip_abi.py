@@ -69,6 +69,28 @@ class MergeStateArgs(Structure):
     ]
 
 
+class MergeStateDenseArgs(Structure):
+    """As MergeStateArgs, for tensors whose rows and heads follow each other without gaps, and no mask.
+
+    A block takes `width` packs, which are whole heads; all tensors together have `total` packs each.
+    """
+
+    _fields_ = [
+        ("v_a", c_void_p),
+        ("s_a", c_void_p),
+        ("v_b", c_void_p),
+        ("s_b", c_void_p),
+        ("v_out", c_void_p),
+        ("s_out", c_void_p),
+        ("total", c_uint32),
+        ("packs", c_uint32),  # of a head
+        ("packs_magic", c_uint32),
+        ("width", c_uint32),
+        ("crosses", c_uint32),  # 1: s_out is s_a or s_b, and a head may lie in several waves
+        ("reserved", c_uint32),
+    ]
+
+
 class MergeStatesArgs(Structure):
     """Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
 
@@ -139,6 +161,7 @@ class AppendPagedKvCacheArgs(Structure):
         ("indices", c_void_p),  # int32 [num_indices]: pages of all requests
         ("indptr", c_void_p),  # int32 [batch + 1]
         ("num_indices", c_int64),
+        ("page_magic", c_uint64),  # divides by page_size
         ("rows", c_int64),
         ("batch", c_uint32),
         ("pool", c_uint32),  # pages of the cache
@@ -154,6 +177,33 @@ class AppendPagedKvCacheArgs(Structure):
         ("rows_a_block", c_uint32),  # tokens
         ("unit", c_uint32),  # 16, 8, 4, 2 or 1 bytes: what everything is a multiple of
         ("reserved", c_uint32),
+    ]
+
+
+class AppendPagedKvCacheDenseArgs(Structure):
+    """As AppendPagedKvCacheArgs, where tokens and slots have no gaps, alike for keys and values.
+
+    A unit is 16 bytes; there are `total` units of keys, and as many of values.
+    """
+
+    _fields_ = [
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("batch_indices", c_void_p),
+        ("positions", c_void_p),
+        ("indptr", c_void_p),
+        ("indices", c_void_p),
+        ("key_cache", c_void_p),
+        ("value_cache", c_void_p),
+        ("page_units", c_int64),  # from one page of a cache to its next
+        ("num_indices", c_int64),
+        ("page_magic", c_uint64),
+        ("total", c_uint32),
+        ("columns", c_uint32),  # units of a token
+        ("columns_magic", c_uint32),
+        ("batch", c_uint32),
+        ("pool", c_uint32),
+        ("page_size", c_uint32),
     ]
 
 
@@ -271,6 +321,7 @@ class MergePartialsArgs(Structure):
 
 ARGS: tuple[type[Structure], ...] = (
     MergeStateArgs,
+    MergeStateDenseArgs,
     MergeStatesArgs,
     AttentionSumArgs,
     AppendPagedKvCacheArgs,
@@ -278,6 +329,7 @@ ARGS: tuple[type[Structure], ...] = (
     AttentionArgs,
     MergeItem,
     MergePartialsArgs,
+    AppendPagedKvCacheDenseArgs,
 )
 
 _C_TYPES = {

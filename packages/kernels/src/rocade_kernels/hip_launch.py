@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 THREADS = 256  # of a block; kThreads of the sources
 PAIR_THREADS = 512  # the same of merge_state
+APPEND_THREADS = 128  # the same of append_paged_kv_cache's plain variant
 UNALIGNED, ALIGNED, DENSE = 0, 1, 2  # Form of hip/cascade/place.hpp
 PACK_BYTES = 16  # of one access
 _MAX_BLOCKS = 2**31 - 1
@@ -19,6 +20,8 @@ _LEAST_WIDTH = 32  # packs beside each other that fill cache lines
 _BLOCKS_A_UNIT = 4  # that keep a compute unit or SM busy
 _STATES_A_SLICE = 4  # kBatch of hip/cascade/accumulator.hpp: what a thread loads at a time
 _UNITS_A_BLOCK = 1024  # that a block appends: kBatch of append_paged_kv_cache.hip, 4 a thread
+_DENSE_UNITS = 4 * APPEND_THREADS  # the same of the plain variant: kUnits there
+_LEAST_COLUMNS = 8  # of a token: kLeastColumns there
 
 Grid = tuple[int, int, int]
 
@@ -97,9 +100,40 @@ def alignment(*values: int) -> int:
     return mixed & -mixed
 
 
-def merge_state_variant(form: int) -> str:
-    """The variant of merge_state for tensors of a form: the plain one takes dense ones only."""
-    return "" if form == DENSE else "strided"
+def _numbers(count: int, divisor: int) -> bool:
+    """Whether numbers below `count` fit 32 bits and are divided exactly by `_magic(divisor, 32)`.
+
+    That of a power of two is exact; see hip/division.hpp.
+    """
+    return count * (1 if divisor & (divisor - 1) == 0 else divisor) < 2**32
+
+
+class DensePair(NamedTuple):
+    """What merge_state's plain variant is given besides addresses, in the order of its struct."""
+
+    total: int
+    packs: int
+    packs_magic: int
+    width: int
+    crosses: int
+    reserved: int = 0
+
+    @property
+    def grid(self) -> Grid:
+        """Blocks of `width` packs."""
+        return _parts(self.total, self.width), 1, 1
+
+
+def merge_state_dense(
+    rows: int, heads: int, head_bytes: int, *, wave: int, in_place: bool
+) -> DensePair | None:
+    """Launch of merge_state's plain variant; None: packs are not whole, or too many to be numbered."""
+    packs, rest = divmod(head_bytes, PACK_BYTES)
+    total = rows * heads * packs
+    if rest or not 0 < packs <= PAIR_THREADS or not _numbers(total + PAIR_THREADS, packs):
+        return None
+    crosses = in_place and wave % packs != 0
+    return DensePair(total, packs, _magic(packs, 32), PAIR_THREADS // packs * packs, int(crosses))
 
 
 def merge_state(rows: int, heads: int, head_bytes: int) -> Tiles:
@@ -152,6 +186,34 @@ def append_paged_kv_cache(rows: int, columns: int, *, units: int) -> AppendGeome
     few = max(2, 8 * rows // units)  # so many that every unit has a block
     rows_a_block = max(1, min(_UNITS_A_BLOCK // columns, THREADS, few))
     return AppendGeometry((_parts(rows, rows_a_block), 2, 1), rows_a_block)
+
+
+class DenseAppend(NamedTuple):
+    """What the plain variant is given of `total` units and `columns` a token, in the order of its struct."""
+
+    total: int
+    columns: int
+    columns_magic: int
+
+    @property
+    def grid(self) -> Grid:
+        """Blocks over units, for keys and for values."""
+        return _parts(self.total, _DENSE_UNITS), 2, 1
+
+
+def append_dense(rows: int, row_bytes: int) -> DenseAppend | None:
+    """Launch of append_paged_kv_cache's plain variant over `rows` tokens; None: it does not take them."""
+    columns, rest = divmod(row_bytes, PACK_BYTES)
+    total = rows * columns
+    most = total + _DENSE_UNITS + APPEND_THREADS * columns
+    if rest or columns < _LEAST_COLUMNS or not _numbers(most, columns):
+        return None
+    return DenseAppend(total, columns, _magic(columns, 32))
+
+
+def page_magic(page_size: int) -> int:
+    """Divides any position by the page size."""
+    return _magic(page_size, 64)
 
 
 class UnitDivisors(NamedTuple):

@@ -13,7 +13,7 @@ using PackedTile = KeyTile<kPackedTile>;
 struct PackedScratch {
   int64_t q_dim, o_dim;     // q rows, o rows (whole panels)
   int64_t k_panel, v_panel; // floats of one panel
-  float *q, *o, *s, *keep, *k, *v;
+  float *q, *o, *lost, *s, *keep, *k, *v;
   RowState* states;
   char* zeros;
   int64_t bytes;
@@ -24,6 +24,7 @@ struct PackedScratch {
     Carver carver(base);
     q = carver.take(m * q_dim);
     o = carver.take(m * o_dim);
+    lost = carver.take(m * o_dim);
     s = carver.take(m * kPackedTile);
     keep = carver.take(m);
     k = carver.take(kPackedTile / kPanel * k_panel);
@@ -52,7 +53,8 @@ public:
       attend_tile(tiles[now], tiles[now ^ 1]);
     }
     for (int64_t i = 0; i < m_; ++i)
-      finish_row(run_, unit_, row_of(i), head_of(i), mem_.states[i], mem_.o + i * mem_.o_dim);
+      finish_row(run_, unit_, row_of(i), head_of(i), mem_.states[i], mem_.o + i * mem_.o_dim,
+                 mem_.lost + i * mem_.o_dim);
   }
 
 private:
@@ -63,6 +65,7 @@ private:
     memset(mem_.zeros, 0,
            static_cast<size_t>(mem_.q_dim > mem_.o_dim ? mem_.q_dim : mem_.o_dim) * sizeof(float));
     memset(mem_.o, 0, static_cast<size_t>(m_ * mem_.o_dim) * sizeof(float));
+    memset(mem_.lost, 0, static_cast<size_t>(m_ * mem_.o_dim) * sizeof(float));
     const float scale = transform_.query_scale(run_);
     for (int64_t i = 0; i < m_; ++i) {
       load_query(run_, row_of(i), head_of(i), scale, mem_.q + i * mem_.q_dim, mem_.q_dim);
@@ -103,15 +106,15 @@ private:
     const int padded = static_cast<int>(round_up(tile.count, kPanel));
     pack_columns<T>(k, tile.count, shape_.dim_qk, mem_.k, mem_.k_panel);
     multiply(mem_.q + rows.begin * mem_.q_dim, mem_.q_dim, rows.end - rows.begin, mem_.k, padded / kPanel,
-             mem_.k_panel, shape_.dim_qk, nullptr, mem_.s + rows.begin * kPackedTile, kPackedTile,
+             mem_.k_panel, shape_.dim_qk, nullptr,
+             Sums{mem_.s + rows.begin * kPackedTile, nullptr, kPackedTile},
              {tile.v, tile.v_head, head_, shape_.dim_vo * int64_t{sizeof(T)}, tile.count});
     const bool hidden = weigh_logits(rows, tile, padded);
     if (hidden && any_not_finite<T>(v, tile.count, shape_.dim_vo))
       return accumulate_seen(rows, tile, v);
     pack_rows<T>(v, tile.count, shape_.dim_vo, mem_.v, mem_.v_panel);
     multiply(mem_.s + rows.begin * kPackedTile, kPackedTile, rows.end - rows.begin, mem_.v,
-             mem_.o_dim / kPanel, mem_.v_panel, tile.count, mem_.keep + rows.begin,
-             mem_.o + rows.begin * mem_.o_dim, mem_.o_dim,
+             mem_.o_dim / kPanel, mem_.v_panel, tile.count, mem_.keep + rows.begin, sums().from(rows.begin),
              {next.k, next.k_head, head_, shape_.dim_qk * int64_t{sizeof(T)}, next.count});
   }
 
@@ -135,9 +138,10 @@ private:
 
   void accumulate_seen(Rows rows, const PackedTile& tile, const char* const* v) {
     for (int64_t i = rows.begin; i < rows.end; ++i)
-      weigh_seen<T>(mem_.s + i * kPackedTile, v, tile.count, mem_.keep[i], shape_.dim_vo,
-                    mem_.o + i * mem_.o_dim);
+      weigh_seen<T>(mem_.s + i * kPackedTile, v, tile.count, mem_.keep[i], shape_.dim_vo, sums().from(i));
   }
+
+  Sums sums() const { return {mem_.o, mem_.lost, mem_.o_dim}; }
 
   const Run& run_;
   const Shape& shape_;

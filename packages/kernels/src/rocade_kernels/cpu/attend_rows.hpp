@@ -12,7 +12,7 @@ constexpr int kMaxRowTile = kRowTile<Fp16>;
 // Scratch memory of one item: m rows (row x group head) for each of `heads` KV heads.
 struct RowScratch {
   int64_t q_dim, o_dim; // padded to whole vectors
-  float *q, *o, *s, *keep;
+  float *q, *o, *lost, *s, *keep;
   RowState* states;
   char* zeros; // stands in for rows outside the pool
   int64_t bytes;
@@ -22,6 +22,7 @@ struct RowScratch {
     Carver carver(base);
     q = carver.take(heads * m * q_dim);
     o = carver.take(heads * m * o_dim);
+    lost = carver.take(heads * m * o_dim);
     s = carver.take(m * kMaxRowTile);
     keep = carver.take(m);
     states = carver.take<RowState>(heads * m);
@@ -79,6 +80,7 @@ private:
     memset(mem_.zeros, 0,
            static_cast<size_t>(mem_.q_dim > mem_.o_dim ? mem_.q_dim : mem_.o_dim) * sizeof(float));
     memset(mem_.o, 0, static_cast<size_t>(heads_ * m_ * mem_.o_dim) * sizeof(float));
+    memset(mem_.lost, 0, static_cast<size_t>(heads_ * m_ * mem_.o_dim) * sizeof(float));
     const float scale = transform_.query_scale(run_);
     for (int64_t h = 0; h < heads_; ++h)
       for (int64_t i = 0; i < m_; ++i) {
@@ -117,11 +119,10 @@ private:
       hidden |= !all;
       mem_.keep[i] = softmax_row(s, padded, mem_.states[h * m_ + i]);
     }
-    float* o = mem_.o + h * m_ * mem_.o_dim;
+    const Sums o = Sums{mem_.o, mem_.lost, mem_.o_dim}.from(h * m_);
     if (hidden && any_not_finite<T>(rows.v, tile.count, shape_.dim_vo))
       for (int64_t i = 0; i < m_; ++i)
-        weigh_seen<T>(mem_.s + i * kTile, rows.v, tile.count, mem_.keep[i], shape_.dim_vo,
-                      o + i * mem_.o_dim);
+        weigh_seen<T>(mem_.s + i * kTile, rows.v, tile.count, mem_.keep[i], shape_.dim_vo, o.from(i));
     else
       weigh(rows, next, h, tile.count, o);
   }
@@ -147,12 +148,12 @@ private:
   }
 
   // Adds the weighted V rows. The next tile's V rows come in while the first strip is read.
-  void weigh(const HeadRows& rows, const RowTile& next, int64_t h, int count, float* o) {
+  void weigh(const HeadRows& rows, const RowTile& next, int64_t h, int count, const Sums& o) {
     const Ahead ahead{next.v, next.v_head, first_head_ + h, shape_.dim_vo * int64_t{sizeof(T)}, next.count};
     by_blocks(m_, [&](int64_t i, auto block) {
       constexpr int Q = decltype(block)::value;
-      weigh_rows<Q, T>(mem_.s + i * kTile, kTile, rows.v, count, mem_.keep + i, shape_.dim_vo,
-                       o + i * mem_.o_dim, mem_.o_dim, i == 0 ? ahead : Ahead{});
+      weigh_rows<Q, T>(mem_.s + i * kTile, kTile, rows.v, count, mem_.keep + i, shape_.dim_vo, o.from(i),
+                       i == 0 ? ahead : Ahead{});
     });
   }
 
@@ -160,7 +161,7 @@ private:
     for (int64_t h = 0; h < heads_; ++h)
       for (int64_t i = 0; i < m_; ++i)
         finish_row(run_, unit_, row_of(i), head_of(h, i), mem_.states[h * m_ + i],
-                   mem_.o + (h * m_ + i) * mem_.o_dim);
+                   mem_.o + (h * m_ + i) * mem_.o_dim, mem_.lost + (h * m_ + i) * mem_.o_dim);
   }
 
   const Run& run_;

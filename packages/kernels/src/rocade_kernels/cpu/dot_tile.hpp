@@ -65,11 +65,22 @@ RK_INLINE void dot_block(const float* q, int64_t q_stride, const char* const* ke
     memcpy(s + i * s_stride, sums + i * K, K * sizeof(float));
 }
 
+// Accumulators of rows: value + lost of each, see add_to.
+struct Sums {
+  float *value, *lost;
+  int64_t stride; // of rows
+
+  RK_INLINE Sums from(int64_t row) const { return {value + row * stride, lost + row * stride, stride}; }
+  RK_INLINE void add(int64_t row, int64_t d, float keep, Vec x) const {
+    add_at(value + row * stride + d, lost + row * stride + d, keep, x);
+  }
+};
+
 // o_i[d:d + S * kLanes] = keep_i * o_i + sum over j of p[i][j] * v_j, for Q rows. The tile is summed by
 // itself: each term added to the sum of a million keys would be rounded to that sum's last place.
 template <int Q, int S, class T>
 RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* values, int count,
-                           const float* keep, int64_t d, float* o, int64_t o_stride, const Ahead& ahead) {
+                           const float* keep, int64_t d, const Sums& o, const Ahead& ahead) {
   Vec acc[Q][S] = {};
   for (int j = 0; j < count; ++j) {
     ahead.fetch(j);
@@ -88,32 +99,29 @@ RK_INLINE void weigh_strip(const float* p, int64_t p_stride, const char* const* 
 #pragma GCC unroll 16
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 16
-    for (int v = 0; v < S; ++v) {
-      float* at = o + i * o_stride + d + v * kLanes;
-      store(at, load(at) * keep[i] + acc[i][v]);
-    }
+    for (int v = 0; v < S; ++v)
+      o.add(i, d + v * kLanes, keep[i], acc[i][v]);
 }
 
 // The same for all of a row, and for the tail of a dimension that is no multiple of kLanes. The rows `ahead`
 // (may be null) are prefetched one by one during the first strip.
 template <int Q, class T>
 RK_INLINE void weigh_rows(const float* p, int64_t p_stride, const char* const* values, int count,
-                          const float* keep, int64_t dim, float* o, int64_t o_stride, const Ahead& ahead) {
+                          const float* keep, int64_t dim, const Sums& o, const Ahead& ahead) {
   constexpr int kStrip = kRegisters >= 32 ? 4 : 2;
   int64_t d = 0;
   for (; d + kStrip * kLanes <= dim; d += kStrip * kLanes)
-    weigh_strip<Q, kStrip, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : Ahead{});
+    weigh_strip<Q, kStrip, T>(p, p_stride, values, count, keep, d, o, d == 0 ? ahead : Ahead{});
   for (; d + kLanes <= dim; d += kLanes)
-    weigh_strip<Q, 1, T>(p, p_stride, values, count, keep, d, o, o_stride, d == 0 ? ahead : Ahead{});
+    weigh_strip<Q, 1, T>(p, p_stride, values, count, keep, d, o, d == 0 ? ahead : Ahead{});
   if (d == dim)
     return;
   for (int i = 0; i < Q; ++i) {
-    float* at = o + i * o_stride + d;
     Vec acc{};
     for (int j = 0; j < count; ++j)
       acc += splat(p[i * p_stride + j]) *
              load_first(reinterpret_cast<const T*>(values[j]) + d, static_cast<int>(dim - d));
-    store(at, load(at) * keep[i] + acc);
+    o.add(i, d, keep[i], acc);
   }
 }
 
@@ -134,12 +142,19 @@ template <class T> inline bool any_not_finite(const char* const* values, int cou
 // Like weigh_rows for one row, but a key of weight zero is not touched.
 template <class T>
 inline void weigh_seen(const float* p, const char* const* values, int count, float keep, int64_t dim,
-                       float* o) {
-  for (int64_t d = 0; d < dim; ++d)
-    o[d] *= keep;
-  for (int j = 0; j < count; ++j)
-    if (p[j] != 0.0f)
-      scale_add(o, 1.0f, reinterpret_cast<const T*>(values[j]), p[j], dim);
+                       const Sums& o) {
+  for (int64_t d = 0; d < dim; d += kLanes) {
+    const int lanes = dim - d < kLanes ? static_cast<int>(dim - d) : kLanes;
+    Vec total{};
+    for (int first = 0; first < count; first += kChain) {
+      Vec acc{};
+      for (int j = first; j < count && j < first + kChain; ++j)
+        if (p[j] != 0.0f)
+          acc += p[j] * load_first(reinterpret_cast<const T*>(values[j]) + d, lanes);
+      total += acc;
+    }
+    o.add(0, d, keep, total);
+  }
 }
 
 } // namespace rk::RK_ISA_NAMESPACE

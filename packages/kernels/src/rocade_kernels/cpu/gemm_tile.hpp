@@ -13,34 +13,44 @@ constexpr int kPanel = kPanelVecs * kLanes;
 constexpr int kBlockRows = (kRegisters - kPanelVecs - 2) / kPanelVecs > 12 ? 12 : 6;
 
 // c = (keep ? keep_r * c_r : 0) + a b for R rows of a [R, depth] and one panel b. The product is summed by
-// itself, see weigh_strip.
+// itself, see weigh_strip, and in chains short enough for equal terms. Without `keep`, c.lost is not used.
 template <int R>
 void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t depth, const float* keep,
-                    float* c, int64_t c_stride) {
-  Vec acc[R][kPanelVecs] = {};
-  for (int64_t d = 0; d < depth; ++d, b += kPanel) {
-    Vec column[kPanelVecs];
-#pragma GCC unroll 16
-    for (int v = 0; v < kPanelVecs; ++v)
-      column[v] = load(b + v * kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const Vec row = splat(a[r * a_stride + d]);
+                    const Sums& c) {
+  Vec sum[R][kPanelVecs] = {};
+  for (int64_t d = 0; d < depth;) {
+    Vec acc[R][kPanelVecs] = {};
+    for (const int64_t end = depth - d < kChain ? depth : d + kChain; d < end; ++d, b += kPanel) {
+      Vec column[kPanelVecs];
 #pragma GCC unroll 16
       for (int v = 0; v < kPanelVecs; ++v)
-        acc[r][v] += row * column[v];
+        column[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Vec row = splat(a[r * a_stride + d]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kPanelVecs; ++v)
+          acc[r][v] += row * column[v];
+      }
     }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+      for (int v = 0; v < kPanelVecs; ++v)
+        sum[r][v] += acc[r][v];
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int v = 0; v < kPanelVecs; ++v) {
-      float* at = c + r * c_stride + v * kLanes;
-      store(at, keep != nullptr ? load(at) * keep[r] + acc[r][v] : acc[r][v]);
+      if (keep != nullptr)
+        c.add(r, v * kLanes, keep[r], sum[r][v]);
+      else
+        store(c.value + r * c.stride + v * kLanes, sum[r][v]);
     }
 }
 
-using MultiplyBlock = void (*)(const float*, int64_t, const float*, int64_t, const float*, float*, int64_t);
+using MultiplyBlock = void (*)(const float*, int64_t, const float*, int64_t, const float*, const Sums&);
 
 template <int... R> constexpr auto multiply_blocks(Indices<R...>) {
   struct Table {
@@ -54,7 +64,7 @@ inline constexpr auto kMultiplyBlocks = multiply_blocks(MakeIndices<kBlockRows>:
 // cut into blocks of nearly equal height, so that no block is left with one row. The rows `ahead` come in
 // meanwhile.
 inline void multiply(const float* a, int64_t a_stride, int64_t rows, const float* b, int64_t panels,
-                     int64_t panel_stride, int64_t depth, const float* keep, float* c, int64_t c_stride,
+                     int64_t panel_stride, int64_t depth, const float* keep, const Sums& c,
                      const Ahead& ahead) {
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const int64_t share = (ahead.count + panels * blocks - 1) / (panels * blocks);
@@ -64,9 +74,11 @@ inline void multiply(const float* a, int64_t a_stride, int64_t rows, const float
       for (int64_t n = 0; n < share; ++n)
         ahead.fetch(static_cast<int>(fetched++));
       const int64_t begin = rows * i / blocks, end = rows * (i + 1) / blocks;
-      kMultiplyBlocks.of_rows[end - begin - 1](a + begin * a_stride, a_stride, b + p * panel_stride, depth,
-                                               keep == nullptr ? nullptr : keep + begin,
-                                               c + begin * c_stride + p * kPanel, c_stride);
+      const int64_t at = begin * c.stride + p * kPanel;
+      kMultiplyBlocks.of_rows[end - begin - 1](
+          a + begin * a_stride, a_stride, b + p * panel_stride, depth,
+          keep == nullptr ? nullptr : keep + begin,
+          {c.value + at, keep == nullptr ? nullptr : c.lost + at, c.stride});
     }
 }
 

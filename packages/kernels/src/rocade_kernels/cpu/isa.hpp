@@ -45,6 +45,26 @@ RK_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecUnaligned
 RK_INLINE void store(float* p, Vec x) { *reinterpret_cast<VecUnaligned*>(p) = x; }
 RK_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
+// a * b + c, rounded once where an instruction does that.
+RK_INLINE Vec fused(Vec a, Vec b, Vec c) {
+#if RK_LANES == 16
+  return reinterpret_cast<Vec>(
+      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif RK_LANES == 8
+  return reinterpret_cast<Vec>(
+      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+RK_INLINE float fused(float a, float b, float c) {
+#if RK_LANES > 4
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 RK_INLINE Vec lane_numbers() {
   Vec lanes;
   for (int i = 0; i < kLanes; ++i)

@@ -24,7 +24,7 @@ void attend(const Run& run, const Item& item, void* scratch) {
 }
 
 void merge_rows(const Run& run, int64_t begin, int64_t end, void* scratch) {
-  merge_run_rows(run, begin, end, static_cast<float*>(scratch));
+  merge_run_rows(run, begin, end, scratch);
 }
 
 uint32_t largest(const int32_t* values, int64_t count) {
@@ -44,7 +44,7 @@ uint32_t largest(const int32_t* values, int64_t count) {
 }
 
 int64_t scratch_bytes(const Shape& shape, int64_t rows_in_place, int64_t rows_packed) {
-  int64_t most = shape.dim_vo * static_cast<int64_t>(sizeof(float)); // a merge needs one row
+  int64_t most = ListScratch(shape.dim_vo, nullptr).bytes;
   if (rows_in_place > 0)
     most = larger(most, RowScratch(shape, rows_in_place * shape.group, shape.kv_heads, nullptr).bytes);
   if (rows_packed > 0)

@@ -71,6 +71,29 @@ template <class T> RK_INLINE void scale_add(float* dst, float a, const T* src, f
     dst[d] = dst[d] * a + to_float(src[d]) * b;
 }
 
+// Terms that are added one to another without compensation: that many equal ones, each rounded the same way,
+// are off by a third of their number in the last place.
+constexpr int kChain = 32;
+
+// sum = keep * sum + x, where `lost` is what rounding has taken from the sum so far (Kahan). Without it,
+// equal terms are rounded the same way each time, and the error grows with their number. An infinite sum
+// loses nothing.
+template <class V> RK_INLINE void add_to(V& sum, V& lost, V keep, V x) {
+  const V due = lost * keep + x;
+  const V next = fused(sum, keep, due);
+  const V rest = due - fused(-sum, keep, next);
+  lost = rest - rest == V{} ? rest : V{};
+  sum = next;
+}
+
+// The same in memory.
+RK_INLINE void add_at(float* sum, float* lost, float keep, Vec x) {
+  Vec s = load(sum), l = load(lost);
+  add_to(s, l, splat(keep), x);
+  store(sum, s);
+  store(lost, l);
+}
+
 // An attention result being merged in base 2: `out` is weighted by 2^-lse_max and not yet divided by
 // `weight`.
 struct Merger {
@@ -130,17 +153,19 @@ inline void write_result(const Run& run, int64_t row, int64_t head, float* out, 
 // Softmax state of one row: o is weighted by 2^-max and not yet divided by sum.
 struct RowState {
   float max, sum;
+  float lost = 0.0f; // of the sum, see add_to
 };
 
-// Divides a row's accumulator and sends it to its partial row or to the result.
+// Divides a row's accumulator o + lost, kept in o, and sends it to its partial row or to the result.
 RK_INLINE void finish_row(const Run& run, const Unit& unit, int64_t row, int64_t head, RowState state,
-                          float* o) {
+                          float* o, const float* lost) {
   const Shape& shape = run.plan->shape;
-  const bool empty = state.sum == 0.0f;
-  const float inverse = empty ? 0.0f : 1.0f / state.sum;
+  const float sum = state.sum + state.lost;
+  const bool empty = sum == 0.0f;
+  const float inverse = empty ? 0.0f : 1.0f / sum;
   for (int64_t d = 0; d < shape.dim_vo; ++d)
-    o[d] = empty ? 0.0f : o[d] * inverse;
-  const float lse = empty ? kNegativeInfinity : state.max + __builtin_log2f(state.sum);
+    o[d] = empty ? 0.0f : (o[d] + lost[d]) * inverse;
+  const float lse = empty ? kNegativeInfinity : state.max + __builtin_log2f(sum);
   if (unit.part < 0)
     return write_result(run, row, head, o, lse);
   const int64_t at = (unit.part + row - unit.row_begin) * shape.qo_heads + head;
@@ -164,7 +189,7 @@ RK_INLINE float softmax_row(float* s, int padded, RowState& state) {
     sum += p;
   }
   const float keep = state.max == row_max ? 1.0f : __builtin_exp2f(state.max - row_max);
-  state.sum = state.sum * keep + sum_lanes(sum);
+  add_to(state.sum, state.lost, keep, sum_lanes(sum));
   state.max = row_max;
   return keep;
 }

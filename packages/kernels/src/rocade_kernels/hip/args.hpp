@@ -69,6 +69,37 @@ static_assert(__builtin_offsetof(MergeStateArgs, width_magic) == 188);
 static_assert(__builtin_offsetof(MergeStateArgs, side_rows) == 192);
 static_assert(__builtin_offsetof(MergeStateArgs, form) == 196);
 
+/// As MergeStateArgs, for tensors whose rows and heads follow each other without gaps, and no mask.
+///
+/// A block takes `width` packs, which are whole heads; all tensors together have `total` packs each.
+struct MergeStateDenseArgs {
+  void* v_a;
+  void* s_a;
+  void* v_b;
+  void* s_b;
+  void* v_out;
+  void* s_out;
+  u32 total;
+  u32 packs;
+  u32 packs_magic;
+  u32 width;
+  u32 crosses;
+  u32 reserved;
+};
+static_assert(sizeof(MergeStateDenseArgs) == 72);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, v_a) == 0);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, s_a) == 8);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, v_b) == 16);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, s_b) == 24);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, v_out) == 32);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, s_out) == 40);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, total) == 48);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, packs) == 52);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, packs_magic) == 56);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, width) == 60);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, crosses) == 64);
+static_assert(__builtin_offsetof(MergeStateDenseArgs, reserved) == 68);
+
 /// Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
 ///
 /// The variant fp32_states takes fp32 `v` whatever the dtype of `v_out`, as partial results of attention are.
@@ -203,6 +234,7 @@ struct AppendPagedKvCacheArgs {
   void* indices;
   void* indptr;
   i64 num_indices;
+  u64 page_magic;
   i64 rows;
   u32 batch;
   u32 pool;
@@ -219,7 +251,7 @@ struct AppendPagedKvCacheArgs {
   u32 unit;
   u32 reserved;
 };
-static_assert(sizeof(AppendPagedKvCacheArgs) == 216);
+static_assert(sizeof(AppendPagedKvCacheArgs) == 224);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key) == 0);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_row) == 8);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_head) == 16);
@@ -239,21 +271,22 @@ static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, positions) == 120);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, indices) == 128);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, indptr) == 136);
 static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, num_indices) == 144);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows) == 152);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, batch) == 160);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, pool) == 164);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_size) == 168);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 172);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 176);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 180);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 184);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 188);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 192);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 196);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 200);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 204);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 208);
-static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 212);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_magic) == 152);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows) == 160);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, batch) == 168);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, pool) == 172);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, page_size) == 176);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns) == 180);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_columns_magic) == 184);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units) == 188);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, key_units_magic) == 192);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns) == 196);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_columns_magic) == 200);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units) == 204);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, value_units_magic) == 208);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, rows_a_block) == 212);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, unit) == 216);
+static_assert(__builtin_offsetof(AppendPagedKvCacheArgs, reserved) == 220);
 
 /// A tile of query rows of one request, against a range of keys, for some KV heads in turn.
 ///
@@ -457,5 +490,46 @@ static_assert(__builtin_offsetof(MergePartialsArgs, packs) == 144);
 static_assert(__builtin_offsetof(MergePartialsArgs, packs_magic) == 148);
 static_assert(__builtin_offsetof(MergePartialsArgs, slices) == 152);
 static_assert(__builtin_offsetof(MergePartialsArgs, reserved) == 156);
+
+/// As AppendPagedKvCacheArgs, where tokens and slots have no gaps, alike for keys and values.
+///
+/// A unit is 16 bytes; there are `total` units of keys, and as many of values.
+struct AppendPagedKvCacheDenseArgs {
+  void* key;
+  void* value;
+  void* batch_indices;
+  void* positions;
+  void* indptr;
+  void* indices;
+  void* key_cache;
+  void* value_cache;
+  i64 page_units;
+  i64 num_indices;
+  u64 page_magic;
+  u32 total;
+  u32 columns;
+  u32 columns_magic;
+  u32 batch;
+  u32 pool;
+  u32 page_size;
+};
+static_assert(sizeof(AppendPagedKvCacheDenseArgs) == 112);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, key) == 0);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, value) == 8);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, batch_indices) == 16);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, positions) == 24);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, indptr) == 32);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, indices) == 40);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, key_cache) == 48);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, value_cache) == 56);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, page_units) == 64);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, num_indices) == 72);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, page_magic) == 80);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, total) == 88);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, columns) == 92);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, columns_magic) == 96);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, batch) == 100);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, pool) == 104);
+static_assert(__builtin_offsetof(AppendPagedKvCacheDenseArgs, page_size) == 108);
 
 } // namespace rocade

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from arch_caps import (
@@ -13,6 +13,7 @@ from arch_caps import (
     gather_evidence,
     pack_evidence,
     preference,
+    source_hashes,
     unpack_evidence,
     write_evidence,
 )
@@ -70,19 +71,17 @@ def main(argv: Sequence[str]) -> int:
     problem = _backend_problem(options, where)
     if problem:
         parser.error(problem)
-    tallies = [
-        _verify(op, backend, options, where)
-        for op in map(Op, options.op or ALL_OPS)
-        for backend in _backends(options, where, op)
+    runs = [
+        (op, backend) for op in map(Op, options.op or ALL_OPS) for backend in _backends(options, where, op)
     ]
+    before = source_hashes(runs, _root(options)) if options.record else {}
+    tallies = [_verify(op, backend, options, where) for op, backend in runs]
     print_tallies(tallies, verbose=options.verbose)
     why = _failure(tallies, where)
     if why:
         print(f"verify: {why}", file=sys.stderr)
         return 1
-    if options.record:
-        _record(tallies, where, options)
-    return 0
+    return _record(tallies, where, options, before) if options.record else 0
 
 
 def _problem(options: argparse.Namespace) -> str:
@@ -165,7 +164,15 @@ def _verify(op: Op, backend: str, options: argparse.Namespace, where: Where) -> 
     return tally
 
 
-def _record(tallies: list[Tally], where: Where, options: argparse.Namespace) -> None:
+def _root(options: argparse.Namespace) -> Path | None:
+    """The checkout that evidence goes to; None: what ran is installed, and the evidence goes to a file."""
+    return None if options.out else _checkout()
+
+
+def _record(
+    tallies: list[Tally], where: Where, options: argparse.Namespace, before: Mapping[tuple[Op, str], str]
+) -> int:
+    """Write the evidence, unless sources differ from those `before` the run; the exit status."""
     passed = [tally for tally in tallies if tally.passed]
     records = gather_evidence(
         kind=where.kind,
@@ -173,14 +180,25 @@ def _record(tallies: list[Tally], where: Where, options: argparse.Namespace) -> 
         on=options.machine or where.machine(),
         toolchain=toolchain(where, sorted({tally.backend for tally in passed})),
         cases={(tally.op, tally.backend): tally.passed for tally in passed},
-        root=None if options.out else _checkout(),
+        root=_root(options),
     )
+    changed = [
+        f"{done.op} on {record.backend}"
+        for record in records
+        for done in record.ops
+        if before[done.op, record.backend] != done.source_hash
+    ]
+    if changed:
+        said = "sources changed while the cases ran, so nothing is recorded"
+        print(f"verify: {said}: {', '.join(changed)}", file=sys.stderr)
+        return 1
     if options.out:
         options.out.write_text(pack_evidence(records), encoding="utf-8")
         print(f"recorded {options.out}")
-        return
+        return 0
     for path in write_evidence(records, _checkout()):
         print(f"recorded {path}")
+    return 0
 
 
 def _add(file: Path, parser: argparse.ArgumentParser) -> int:

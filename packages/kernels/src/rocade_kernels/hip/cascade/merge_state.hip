@@ -1,5 +1,9 @@
 // Merges two attention states row by row, in place if asked; rows that a mask leaves out are not touched.
 //
+// The plain variant is for tensors without gaps and without mask: their packs are numbered through, and the
+// threads take them in that order. A kernel that lives two microseconds has to be short, with few arguments:
+// each launch fetches both anew. The variant strided takes everything else.
+//
 // In place, the lse of a head is read by all its threads and written by one, after the others have read it. A
 // head does not cross blocks, but it may cross waves: then they meet at a barrier. Each thread has one pack.
 #include "args.hpp"
@@ -32,6 +36,42 @@ struct Weights {
   ROCADE_DEVICE float lse() const { return top + log2_sum(sum); }
 };
 
+// What a thread reads and writes: its pack of each tensor of values, its head's lse.
+struct Addresses {
+  const Element *v_a, *v_b;
+  const float *s_a, *s_b;
+  Element* v_out;
+  float* s_out;
+};
+
+// `crosses`: it is in place, and a head may lie in several waves. Those that have work then come here
+// together.
+template <bool kAligned> ROCADE_DEVICE void merge(const Addresses& at, const Place& place, bool crosses) {
+  float s_a = kNegativeInfinity, s_b = kNegativeInfinity;
+  if (place.loads_shared()) {
+    s_a = *at.s_a;
+    s_b = *at.s_b;
+  }
+  const Packed a = load<Element, kPacked, kAligned>(at.v_a);
+  const Packed b = load<Element, kPacked, kAligned>(at.v_b);
+  if (crosses) {
+    s_a = arrived(s_a);
+    s_b = arrived(s_b);
+    barrier(); // among the threads that have not ended: those with a place in a row that is merged
+  } else {
+    wave_barrier();
+  }
+  const Weights w(place.handed_on(s_a), place.handed_on(s_b));
+  // A state of weight 0 may hold anything, NaN included.
+  const Floats merged = widen<Element, kPacked>(kept_if(w.a != 0.0f, a)) * w.a +
+                        widen<Element, kPacked>(kept_if(w.b != 0.0f, b)) * w.b;
+  store<Element, kPacked, kAligned>(at.v_out, narrow<Element, kPacked>(merged));
+  if (place.pack == 0)
+    *at.s_out = w.lse();
+}
+
+#if ROCADE_VARIANT_STRIDED
+
 // Whether the mask, if there is one, has the thread's row merged. The lanes of a row must be active.
 ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place) {
   if (args.mask == nullptr)
@@ -42,54 +82,55 @@ ROCADE_DEVICE bool is_chosen(const MergeStateArgs& args, const Place& place) {
   return place.handed_on(chosen) != 0;
 }
 
-// Between the loads and the stores of lse: in place, all lanes of a head must have theirs.
-ROCADE_DEVICE void take_turns(const MergeStateArgs& args, float& s_a, float& s_b) {
-  if (args.s_out != args.s_a && args.s_out != args.s_b)
-    return;
-  s_a = arrived(s_a);
-  s_b = arrived(s_b);
-  if (kWave % args.packs != 0)
-    barrier(); // among the threads that have not ended: those with a place in a row that is merged
-  else
-    wave_barrier();
+template <Form kForm> ROCADE_DEVICE void merge_strided(const MergeStateArgs& args, const Place& place) {
+  const auto v = [&](void* base, i64 row, i64 head) {
+    return place.at<kForm>(static_cast<Element*>(base), row, head, kPacked);
+  };
+  const auto s = [&](void* base, i64 row, i64 head) {
+    return place.at<kForm>(static_cast<float*>(base), row, head, 0);
+  };
+  const Addresses at{
+      v(args.v_a, args.v_a_row, args.v_a_head),       v(args.v_b, args.v_b_row, args.v_b_head),
+      s(args.s_a, args.s_a_row, args.s_a_head),       s(args.s_b, args.s_b_row, args.s_b_head),
+      v(args.v_out, args.v_out_row, args.v_out_head), s(args.s_out, args.s_out_row, args.s_out_head)};
+  const bool in_place = args.s_out == args.s_a || args.s_out == args.s_b;
+  merge<kForm != Form::unaligned>(at, place, in_place && kWave % args.packs != 0);
 }
 
-template <Form kForm> ROCADE_DEVICE void merge(const MergeStateArgs& args, const Place& place) {
-  constexpr bool kAligned = kForm != Form::unaligned;
-  float s_a = kNegativeInfinity, s_b = kNegativeInfinity;
-  if (place.loads_shared()) {
-    s_a = *place.at<kForm>(static_cast<const float*>(args.s_a), args.s_a_row, args.s_a_head, 0);
-    s_b = *place.at<kForm>(static_cast<const float*>(args.s_b), args.s_b_row, args.s_b_head, 0);
-  }
-  const Packed a = load<Element, kPacked, kAligned>(
-      place.at<kForm>(static_cast<const Element*>(args.v_a), args.v_a_row, args.v_a_head, kPacked));
-  const Packed b = load<Element, kPacked, kAligned>(
-      place.at<kForm>(static_cast<const Element*>(args.v_b), args.v_b_row, args.v_b_head, kPacked));
-  take_turns(args, s_a, s_b);
-  const Weights w(place.handed_on(s_a), place.handed_on(s_b));
-  // A state of weight 0 may hold anything, NaN included.
-  const Floats merged = widen<Element, kPacked>(kept_if(w.a != 0.0f, a)) * w.a +
-                        widen<Element, kPacked>(kept_if(w.b != 0.0f, b)) * w.b;
-  store<Element, kPacked, kAligned>(
-      place.at<kForm>(static_cast<Element*>(args.v_out), args.v_out_row, args.v_out_head, kPacked),
-      narrow<Element, kPacked>(merged));
-  if (place.pack == 0)
-    *place.at<kForm>(static_cast<float*>(args.s_out), args.s_out_row, args.s_out_head, 0) = w.lse();
+#else
+
+ROCADE_DEVICE void merge_dense(const MergeStateDenseArgs& args, u32 index) {
+  const u32 head = divide(index, args.packs_magic), pack = index - head * args.packs; // of the whole tensor
+  const u32 lane = lane_id();
+  const Place place{0, 0, index, head, pack, lane - (pack < lane ? pack : lane), true};
+  const u64 element = u64{index} * kPacked;
+  const Addresses at{
+      static_cast<const Element*>(args.v_a) + element, static_cast<const Element*>(args.v_b) + element,
+      static_cast<const float*>(args.s_a) + head,      static_cast<const float*>(args.s_b) + head,
+      static_cast<Element*>(args.v_out) + element,     static_cast<float*>(args.s_out) + head};
+  merge<true>(at, place, args.crosses != 0);
 }
+
+#endif
 
 } // namespace rocade
 
+#if ROCADE_VARIANT_STRIDED
 ROCADE_KERNEL(rocade::kThreads, 3) rocade_merge_state(ROCADE_ARGUMENT rocade::MergeStateArgs args) {
   using namespace rocade;
   const Place place = place_of(args, thread_id());
   if (!place.inside || !is_chosen(args, place))
     return;
-#if ROCADE_VARIANT_STRIDED
   if (static_cast<Form>(args.form) == Form::unaligned)
-    merge<Form::unaligned>(args, place);
+    merge_strided<Form::unaligned>(args, place);
   else
-    merge<Form::aligned>(args, place);
-#else // dense tensors only: a kernel of two microseconds must be short, since every launch fetches it anew
-  merge<Form::dense>(args, place);
-#endif
+    merge_strided<Form::aligned>(args, place);
 }
+#else
+ROCADE_KERNEL(rocade::kThreads, 4) rocade_merge_state(ROCADE_ARGUMENT rocade::MergeStateDenseArgs args) {
+  using namespace rocade;
+  const u32 index = block_x() * args.width + thread_id();
+  if (thread_id() < args.width && index < args.total)
+    merge_dense(args, index);
+}
+#endif

@@ -38,11 +38,24 @@ APPEND = Kernel(
         (
             *_tokens("key"),
             *_tokens("value"),
-            *("batch_indices", "positions", "indices", "indptr", "num_indices", "rows"),
+            *("batch_indices", "positions", "indices", "indptr", "num_indices", "page_magic", "rows"),
             *("batch", "pool", "page_size"),
             *_units("key"),
             *_units("value"),
             *("rows_a_block", "unit", "reserved"),
+        ),
+    ),
+    "strided",
+)
+APPEND_DENSE = Kernel(
+    "append_paged_kv_cache",
+    Layout(
+        hip_abi.AppendPagedKvCacheDenseArgs,
+        (
+            *("key", "value", "batch_indices", "positions", "indptr", "indices"),
+            *("key_cache", "value_cache", "page_units", "num_indices", "page_magic"),
+            *hip_launch.DenseAppend._fields,
+            *("batch", "pool", "page_size"),
         ),
     ),
 )
@@ -52,12 +65,21 @@ APPEND = Kernel(
 def _shape(
     rows: int, heads: int, key_bytes: int, value_bytes: int, page_size: int, unit: int, units: int
 ) -> tuple[hip_launch.Grid, tuple[int, ...]]:
-    """The grid, and the arguments from `page_size` to `rows_a_block`; bytes are those of one head."""
+    """The grid, and the arguments from `page_size` to `rows_a_block`; bytes are those of a head."""
     columns = heads * max(key_bytes, value_bytes) // unit
     found = hip_launch.append_paged_kv_cache(rows, columns, units=units)
     key = hip_launch.unit_divisors(heads, key_bytes, unit, found.rows_a_block)
     value = hip_launch.unit_divisors(heads, value_bytes, unit, found.rows_a_block)
     return found.grid, (page_size, *key, *value, found.rows_a_block)
+
+
+_page_magic = functools.lru_cache(maxsize=256)(hip_launch.page_magic)
+
+
+@functools.lru_cache(maxsize=4096)
+def _dense(rows: int, row_bytes: int) -> tuple[hip_launch.Grid, hip_launch.DenseAppend] | None:
+    found = hip_launch.append_dense(rows, row_bytes)
+    return None if found is None else (found.grid, found)
 
 
 def append(
@@ -88,14 +110,27 @@ def append(
     key_bytes, value_bytes = key_dim * size, v_cache.shape[3] * size
     unit = hip_launch.alignment(*keys, *values, key_bytes, value_bytes)
     gpu = gpu_of(key)
+    magic = _page_magic(page_size)
+    arrays = tuple(array.data_ptr() for array in tensors[2:])
+    if _is_dense(keys, heads, key_bytes) and keys[1:3] == values[1:3] and keys[4:] == values[4:]:
+        found = _dense(key.shape[0], heads * key_bytes) if unit == hip_launch.PACK_BYTES else None
+        if found is not None and key_bytes == value_bytes:
+            launcher = gpu.kernel(APPEND_DENSE)
+            args = launcher.arguments()
+            args.fill(
+                *(keys[0], values[0], arrays[0], arrays[1], arrays[3], arrays[2], keys[3], values[3]),
+                *(keys[4] // unit, entries, magic, *found[1], batch, pool, page_size),
+            )
+            launcher.launch(found[0], hip_launch.APPEND_THREADS, args, tensors, (k_cache, v_cache))
+            return
     grid, shape = _shape(key.shape[0], heads, key_bytes, value_bytes, page_size, unit, gpu.units)
     launcher = gpu.kernel(APPEND)
     args = launcher.arguments()
     args.fill(
         *keys,
         *values,
-        *(array.data_ptr() for array in tensors[2:]),
-        *(entries, key.shape[0], batch, pool),
+        *arrays,
+        *(entries, magic, key.shape[0], batch, pool),
         *shape,
         unit,
         0,
@@ -112,3 +147,9 @@ def _places(new: torch.Tensor, cache: torch.Tensor) -> tuple[int, ...]:
         *(new.data_ptr(), row * size, head * size),
         *(cache.data_ptr(), page * size, slot * size, cache_head * size),
     )
+
+
+def _is_dense(places: tuple[int, ...], heads: int, head_bytes: int) -> bool:
+    """Whether tokens, and slots of a page, follow each other without gaps."""
+    _, row, head, _, _, slot, cache_head = places
+    return head == cache_head == head_bytes and row == slot == heads * head_bytes

@@ -26,25 +26,22 @@ from rocade_kernels.runtime import Layout
 log = logging.getLogger("rocade")
 
 ALIGN = 16  # bytes, of every address and stride that the kernels see
-VARIANTS = ("decode", "")  # few query rows a tile, many
-
 _RESULTS = ("out", "lse")
 _STATE = ("state_out", "state_lse")
-ATTENTION = Kernel(
-    "attention",
-    Layout(
-        hip_abi.AttentionArgs,
-        (
-            *("items", "first_item", "q", "k", "v", *_RESULTS, "partial_out", "partial_lse", *_STATE),
-            *("pages", "positions", "mask"),
-            *("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head"),
-            *("k_page", "k_row", "k_head", "v_page", "v_row", "v_head"),
-            *("state_row", "state_head", "state_lse_row", "state_lse_head"),
-            *("heads", "group", "head_dim", "group_magic", "page_size", "page_magic", "num_pages"),
-            *("window_left", "scale", "soft_cap", "out_scale", "reserved"),
-        ),
+_LAYOUT = Layout(
+    hip_abi.AttentionArgs,
+    (
+        *("items", "first_item", "q", "k", "v", *_RESULTS, "partial_out", "partial_lse", *_STATE),
+        *("pages", "positions", "mask"),
+        *("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head"),
+        *("k_page", "k_row", "k_head", "v_page", "v_row", "v_head"),
+        *("state_row", "state_head", "state_lse_row", "state_lse_head"),
+        *("heads", "group", "head_dim", "group_magic", "page_size", "page_magic", "num_pages"),
+        *("window_left", "scale", "soft_cap", "out_scale", "reserved"),
     ),
 )
+# Few query rows a tile, many; in the order of `Work.kernels`.
+ATTENTION = tuple(Kernel("attention", _LAYOUT, variant) for variant in ("decode", ""))
 MERGE_PARTIALS = Kernel(
     "merge_partials",
     Layout(
@@ -147,7 +144,7 @@ class AttentionPlan:
             if not blocks:
                 continue
             shape: AttentionShape = work.kernels[number % 2]
-            launcher = self._gpu.kernel(ATTENTION, dtype, VARIANTS[number % 2], work.kernel_dim)
+            launcher = self._gpu.kernel(ATTENTION[number % 2], dtype, work.kernel_dim)
             lds = shape.lds_bytes if self._gpu.gives_lds else 0
             paged = number < 2
             pages = first_table(self._problem, only_level) if paged else 0

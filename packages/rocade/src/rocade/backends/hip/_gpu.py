@@ -20,17 +20,18 @@ from rocade_kernels.build import Instance
 from rocade_kernels.runtime import Arguments, DriverFunction, Function, Launched, Layout, Loaded
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
-Key = tuple["Kernel", torch.dtype | None, str, int]
+Key = tuple["Kernel", torch.dtype | None, int]
 
 
 class Kernel:
-    """A kernel's name and its argument struct. One constant each, so that it is found by identity."""
+    """A kernel's name, variant and argument struct. One constant each, so that it is found by identity."""
 
-    __slots__ = ("layout", "name")
+    __slots__ = ("layout", "name", "variant")
 
-    def __init__(self, name: str, layout: Layout) -> None:
+    def __init__(self, name: str, layout: Layout, variant: str = "") -> None:
         self.name = name
         self.layout = layout
+        self.variant = variant
 
 
 _LATEST = threading.local()  # .launcher: the one that the thread used last
@@ -39,12 +40,12 @@ _LATEST = threading.local()  # .launcher: the one that the thread used last
 class Launcher:
     """One instance on one GPU. Every thread has an argument block of its own."""
 
-    __slots__ = ("_function", "_gpu", "_layout", "_local")
+    __slots__ = ("_function", "_local", "gpu", "kernel")
 
-    def __init__(self, gpu: Gpu, function: Function, layout: Layout) -> None:
-        self._gpu = gpu
+    def __init__(self, gpu: Gpu, function: Function, kernel: Kernel) -> None:
+        self.gpu = gpu
+        self.kernel = kernel
         self._function = function
-        self._layout = layout
         self._local = threading.local()
 
     def arguments(self) -> Arguments:
@@ -52,7 +53,7 @@ class Launcher:
         try:
             block: Arguments = self._local.block
         except AttributeError:
-            block = self._local.block = self._layout.make()
+            block = self._local.block = self.kernel.layout.make()
         return block
 
     def launched(self) -> Launched | None:
@@ -72,7 +73,7 @@ class Launcher:
         lds: int = 0,
     ) -> None:
         """Queue a run on the current stream of the GPU; see `runtime.Function.launch`."""
-        gpu = self._gpu
+        gpu = self.gpu
         self._local.last = (grid, block, lds)
         _LATEST.launcher = self
         if gpu.is_current():
@@ -81,15 +82,14 @@ class Launcher:
         with torch.cuda.device(gpu.index):
             self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
 
-    def is_of(self, gpu: Gpu, kernel: Kernel) -> bool:
-        """Whether it launches a variant of the kernel there."""
-        return self._gpu is gpu and self._layout is kernel.layout
 
-
-def last_launched(gpu: Gpu, kernel: Kernel) -> Launched | None:
-    """This thread's last launch of all, if it was of this kernel, whichever variant, on this GPU."""
+def last_launched(gpu: Gpu, kernels: Sequence[Kernel]) -> tuple[Kernel, Launched] | None:
+    """This thread's last launch of all, if it was of one of these kernels and on this GPU."""
     launcher: Launcher | None = getattr(_LATEST, "launcher", None)
-    return launcher.launched() if launcher is not None and launcher.is_of(gpu, kernel) else None
+    if launcher is None or launcher.gpu is not gpu or launcher.kernel not in kernels:
+        return None
+    launched = launcher.launched()
+    return None if launched is None else (launcher.kernel, launched)
 
 
 class Gpu:
@@ -118,9 +118,7 @@ class Gpu:
         self._loaded = Loaded(on)
         self._launchers: dict[Key, Launcher] = {}
 
-    def kernel(
-        self, kernel: Kernel, dtype: torch.dtype | None = None, variant: str = "", head_dim: int = 0
-    ) -> Launcher:
+    def kernel(self, kernel: Kernel, dtype: torch.dtype | None = None, head_dim: int = 0) -> Launcher:
         """The launcher of an instance, whose code is found, or built, and loaded the first time.
 
         Raises:
@@ -128,11 +126,11 @@ class Gpu:
             BuildError: there is no code for it, and none could be built.
             DeviceError: the driver refused the code.
         """
-        key = (kernel, dtype, variant, head_dim)
-        return self._launchers.get(key) or self._load(*key)
+        found = self._launchers.get((kernel, dtype, head_dim))
+        return found or self._load(kernel, dtype, head_dim)
 
-    def _load(self, kernel: Kernel, dtype: torch.dtype | None, variant: str, head_dim: int) -> Launcher:
-        instance = Instance(kernel.name, self.target, DTYPES[dtype], head_dim, variant)
+    def _load(self, kernel: Kernel, dtype: torch.dtype | None, head_dim: int) -> Launcher:
+        instance = Instance(kernel.name, self.target, DTYPES[dtype], head_dim, kernel.variant)
         function = self._loaded.get(instance)
         if function is None:
             if self._is_capturing():
@@ -141,8 +139,8 @@ class Gpu:
                     "which only launches may happen: make one call of this kind before the capture"
                 )
             function = self._loaded.load(instance, lambda: _fitting(kernel, instance))
-        launcher = Launcher(self, function, kernel.layout)
-        return self._launchers.setdefault((kernel, dtype, variant, head_dim), launcher)
+        launcher = Launcher(self, function, kernel)
+        return self._launchers.setdefault((kernel, dtype, head_dim), launcher)
 
 
 def _fitting(kernel: Kernel, instance: Instance) -> build.Code:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import torch
 
-from rocade.backends.hip._append import APPEND
+from rocade.backends.hip._append import APPEND, APPEND_DENSE
 from rocade.backends.hip._gpu import Kernel, gpu_of, last_launched
-from rocade.backends.hip._states import MERGE, PAIR
+from rocade.backends.hip._states import MERGE, PAIR, PAIR_DENSE
 from rocade_kernels import runtime
 from rocade_kernels.runtime import Place
 
@@ -24,22 +24,23 @@ _DEVICES = 256  # numbers of one kind of call, one for each device
 
 
 class Call(NamedTuple):
-    """A kernel, and for each of its addresses the tensor that it is of. `written`: bit i for tensor i."""
+    """Kernels that may serve it, and the tensor that each address is of. `written`: bit i for tensor i."""
 
-    kernel: Kernel
+    kernels: tuple[Kernel, ...]
     tensors: Mapping[str, int]
     written: int
 
 
 _STATES = {"v_a": 0, "s_a": 1, "v_b": 2, "s_b": 3}
 _TOKENS = {"key": 0, "value": 1, "batch_indices": 2, "positions": 3, "key_cache": 4}
+_PAIRS, _APPENDS = (PAIR_DENSE, PAIR), (APPEND_DENSE, APPEND)
 CALLS = {
-    "merge_state": Call(PAIR, {**_STATES, "v_out": 4, "s_out": 5}, 0b110000),
-    "merge_state_in_place": Call(PAIR, {**_STATES, "v_out": 0, "s_out": 1}, 0b0011),
-    "merge_states": Call(MERGE, {"v": 0, "s": 1, "v_out": 2, "s_out": 3}, 0b1100),
+    "merge_state": Call(_PAIRS, {**_STATES, "v_out": 4, "s_out": 5}, 0b110000),
+    "merge_state_in_place": Call(_PAIRS, {**_STATES, "v_out": 0, "s_out": 1}, 0b0011),
+    "merge_states": Call((MERGE,), {"v": 0, "s": 1, "v_out": 2, "s_out": 3}, 0b1100),
     # One cache tensor holds keys and values. Whether caches overlap is the caller's matter.
-    "append": Call(APPEND, {**_TOKENS, "value_cache": 4, "indices": 5, "indptr": 6}, 0),
-    "append to two": Call(APPEND, {**_TOKENS, "value_cache": 5, "indices": 6, "indptr": 7}, 0),
+    "append": Call(_APPENDS, {**_TOKENS, "value_cache": 4, "indices": 5, "indptr": 6}, 0),
+    "append to two": Call(_APPENDS, {**_TOKENS, "value_cache": 5, "indices": 6, "indptr": 7}, 0),
 }
 _numbers: dict[tuple[str, str], int] = {}
 _next = itertools.count()
@@ -78,20 +79,21 @@ def learn(kind: tuple[str, str], tensors: Sequence[torch.Tensor]) -> Callable[..
     if call is None or not all(t.is_cuda for t in tensors) or (replay := _replay()) is None:
         return None
     gpu = gpu_of(first)
-    launched = last_launched(gpu, call.kernel)
-    if launched is None or gpu.index >= _DEVICES:
+    last = last_launched(gpu, call.kernels)
+    if last is None or gpu.index >= _DEVICES:
         return None
+    kernel, launched = last
     if kind not in _numbers:
         _numbers[kind] = next(_next) * _DEVICES
     op = _numbers[kind]
-    if not replay.learn(op + gpu.index, launched, _places(call, tensors), tensors, call.written):
+    if not replay.learn(op + gpu.index, launched, _places(kernel, call, tensors), tensors, call.written):
         return None
     return _repeat(op, replay.runner(len(tensors)))
 
 
-def _places(call: Call, tensors: Sequence[torch.Tensor]) -> list[Place]:
+def _places(kernel: Kernel, call: Call, tensors: Sequence[torch.Tensor]) -> list[Place]:
     """Where addresses stand. Keys and values in one tensor `[N, 2, ...]`: values are one step further."""
-    args = type(call.kernel.layout.make().block)
+    args = type(kernel.layout.make().block)
     one = call.tensors.get("key_cache", -1) == call.tensors.get("value_cache", -2)
     cache = tensors[4] if one else None
     delta = cache.stride(1) * cache.itemsize if cache is not None else 0

@@ -42,6 +42,14 @@ PAIR = Kernel(
             "form",
         ),
     ),
+    "strided",
+)
+PAIR_DENSE = Kernel(
+    "merge_state",
+    Layout(
+        hip_abi.MergeStateDenseArgs,
+        ("v_a", "s_a", "v_b", "s_b", "v_out", "s_out", *hip_launch.DensePair._fields),
+    ),
 )
 MERGE = Kernel(
     "merge_states",
@@ -72,6 +80,9 @@ SUM = Kernel(
 )
 
 
+_CONTIGUOUS = torch.Tensor.is_contiguous
+
+
 def freed(*tensors: torch.Tensor) -> ValueError | None:
     """The error for a tensor whose storage was freed (`resize_(0)`), if there is one."""
     for tensor in tensors:
@@ -84,6 +95,14 @@ def freed(*tensors: torch.Tensor) -> ValueError | None:
 def _pair_tiles(rows: int, heads: int, head_bytes: int) -> tuple[hip_launch.Grid, hip_launch.Tiles]:
     tiles = hip_launch.merge_state(rows, heads, head_bytes)
     return tiles.grid, tiles
+
+
+@functools.lru_cache(maxsize=4096)
+def _dense_pair(
+    rows: int, heads: int, head_bytes: int, wave: int, in_place: bool
+) -> tuple[hip_launch.Grid, hip_launch.DensePair] | None:
+    found = hip_launch.merge_state_dense(rows, heads, head_bytes, wave=wave, in_place=in_place)
+    return None if found is None else (found.grid, found)
 
 
 def merge_pair(
@@ -99,11 +118,20 @@ def merge_pair(
     gpu = gpu_of(v_a)
     rows, heads, dim = v_a.shape
     size = v_a.itemsize
-    grid, tiles = _pair_tiles(rows, heads, dim * size)
     a, b, out = v_a.data_ptr(), v_b.data_ptr(), v_out.data_ptr()
     w, x, y = s_a.data_ptr(), s_b.data_ptr(), s_out.data_ptr()
     if not (a and b and out and w and x and y) and (error := freed(v_a, s_a, v_b, s_b, v_out, s_out)):
         raise error
+    tensors = (v_a, s_a, v_b, s_b, v_out, s_out)
+    if mask is None and not (a | b | out) % hip_launch.PACK_BYTES and all(map(_CONTIGUOUS, tensors)):
+        found = _dense_pair(rows, heads, dim * size, gpu.wave, y in (w, x))
+        if found is not None:
+            launcher = gpu.kernel(PAIR_DENSE, v_a.dtype)
+            args = launcher.arguments()
+            args.fill(a, w, b, x, out, y, *found[1])
+            launcher.launch(found[0], hip_launch.PAIR_THREADS, args, tensors[:4], tensors[4:])
+            return
+    grid, tiles = _pair_tiles(rows, heads, dim * size)
     a_row, a_head, _ = v_a.stride()
     b_row, b_head, _ = v_b.stride()
     out_row, out_head, _ = v_out.stride()
@@ -111,9 +139,7 @@ def merge_pair(
     w_row, w_head = s_a.stride()
     x_row, x_head = s_b.stride()
     y_row, y_head = s_out.stride()
-    dense = a_head == b_head == out_head == dim and w_head == x_head == y_head == 1
-    form = hip_launch.form(mixed, dense)
-    launcher = gpu.kernel(PAIR, v_a.dtype, hip_launch.merge_state_variant(form))
+    launcher = gpu.kernel(PAIR, v_a.dtype)
     args = launcher.arguments()
     args.fill(
         *(a, a_row, a_head, w, w_row, w_head),
@@ -121,7 +147,7 @@ def merge_pair(
         *(out, out_row, out_head, y, y_row, y_head),
         0 if mask is None else mask.data_ptr(),
         *tiles,
-        form,
+        hip_launch.form(mixed, dense=False),
     )
     reads = (v_a, s_a, v_b, s_b) if mask is None else (v_a, s_a, v_b, s_b, mask)
     launcher.launch(grid, hip_launch.PAIR_THREADS, args, reads, (v_out, s_out))
