@@ -52,6 +52,10 @@ struct Shape {
   static constexpr int kLdsBytes = kTablesEnd + kQueryBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
+  // Copies queue in front of the reads of matrix operands where they share a path: then they start behind
+  // them.
+  static constexpr bool kRefillLate = kWave != 64 && kKeyWaves == 1;
+
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
   using Output = RegisterTile<P, kRowTiles, kOutTiles>;
 };
@@ -91,8 +95,18 @@ template <class S> struct Attend {
     typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
     copies.begin(visited.begin, lds);
     for (i32 tile = visited.begin; tile < visited.end; tile += S::kKeys) {
-      const LdsBytes pair = copies.next(tile, lds);
-      attend_tile(tile + static_cast<i32>(key_wave) * S::kWaveKeys, pair, pair + S::KeyTile::kBytes);
+      const LdsBytes pair = copies.wait(tile, lds);
+      if constexpr (!S::kRefillLate)
+        copies.refill(tile, lds);
+      const i32 first = tile + static_cast<i32>(key_wave) * S::kWaveKeys;
+      const bool meets = KeyRange{first, first + S::kWaveKeys}.meets(seen);
+      typename S::Logits logits;
+      if (meets)
+        multiply_keys(logits, pair);
+      if constexpr (S::kRefillLate)
+        copies.refill(tile, lds);
+      if (meets)
+        attend_tile(logits, first, pair + S::KeyTile::kBytes);
     }
     barrier(); // LDS is free again
   }
@@ -181,16 +195,12 @@ private:
     }
   }
 
-  ROCADE_DEVICE void attend_tile(i32 first, LdsBytes keys, LdsBytes values) {
-    const KeyRange tile = {first, first + S::kWaveKeys};
-    if (!tile.meets(seen))
-      return;
-    typename S::Logits logits;
-    multiply_keys(logits, keys);
+  // From logits of a tile to its part of the outputs.
+  ROCADE_DEVICE void attend_tile(typename S::Logits& logits, i32 first, LdsBytes values) {
     float factor = scale;
     if (args.soft_cap > 0)
       factor = cap(logits);
-    if (!all_see.contains(tile))
+    if (!all_see.contains({first, first + S::kWaveKeys}))
       hide(logits, first);
     softmax.follow(logits, factor, output);
     softmax.weigh(logits, factor);

@@ -197,19 +197,21 @@ template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCo
     }
   }
 
-  /// Waits for a tile, the next one in order, frees the one before, and starts the copies of the one that
-  /// takes its place. Returns where the tile lies.
-  ROCADE_DEVICE LdsBytes next(i32 tile, LdsBytes lds) {
+  /// Waits for a tile, the next one in order, and frees the one before. Returns where the tile lies.
+  ROCADE_DEVICE LdsBytes wait(i32 tile, LdsBytes lds) {
     if (tile + kAhead - kKeys < end)
       copies_done<kStages - 2, 2 * kCopies>();
     else
       copies_done<0, 0>();
     barrier();
-    const LdsBytes pair = lds + used * kPairBytes;
+    return lds + used * kPairBytes;
+  }
+
+  /// After `wait`: starts the copies of the tile that takes the place of the freed one.
+  ROCADE_DEVICE void refill(i32 tile, LdsBytes lds) {
     if (tile + kAhead < end)
       start(tile + kAhead, lds + (used == 0 ? kStages - 1 : used - 1) * kPairBytes);
     used = used + 1 == kStages ? 0 : used + 1;
-    return pair;
   }
 
 private:
