@@ -13,6 +13,7 @@ import pytest
 from tests.kernels.runtime import stub as stubs
 from tests.kernels.runtime.stub import LAUNCH, LOAD, TARGETS, Stub
 
+from rocade_kernels import _native
 from rocade_kernels.runtime import (
     Arguments,
     DeviceError,
@@ -46,8 +47,14 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> P
     return request.param, stubs.install(request.param, monkeypatch)
 
 
-def test_a_launch_hands_over_the_grid_the_stream_and_the_whole_struct(driver: Pair) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_a_launch_hands_over_the_grid_the_stream_and_the_whole_struct(
+    driver: Pair, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the native library's help, and on a machine that has none."""
     vendor, stub = driver
+    if not native:
+        monkeypatch.setattr(_native, "library_or_none", lambda: None)
     function = device(vendor, 0, TARGETS[vendor]).load(stubs.code(vendor))
     args = Layout(Args, NAMES).make()
     args.fill(1 << 47, -3, 7, 0.5)

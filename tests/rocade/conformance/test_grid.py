@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import combinations, islice, product
 
 import pytest
+import torch
 
 from arch_caps import Op
-from rocade.conformance import axes, grid
-from rocade.conformance.cases import AttentionCase
+from rocade.conformance import axes, grid, inputs, state_calls
+from rocade.conformance.cases import AttentionCase, StateCase
 
 OPS = list(Op)
 
@@ -44,6 +45,32 @@ def test_the_array_has_about_three_hundred_different_cases(op: Op) -> None:
     cases = grid.cases(op)
     assert 250 <= len(cases) <= 330
     assert len({repr(case).replace(f"index={case.index}", "") for case in cases}) > 0.6 * len(cases)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_op_that_sums_has_a_case_of_many_equal_terms(op: Op) -> None:
+    """Its last one, so that the others keep their indices."""
+    *others, last = grid.cases(op)
+    sums = op.is_attention or "states" in op or "sum" in op
+    assert getattr(last, "terms", "random") == ("equal" if sums else "random")
+    assert all(getattr(case, "terms", "random") == "random" for case in others)
+
+
+def test_equal_terms_are_equal_and_many() -> None:
+    case = grid.cases(Op.BATCH_PREFILL_PAGED)[-1]
+    assert isinstance(case, AttentionCase)
+    given = inputs.build(case)
+    (keys,) = given.lens[0].kv
+    used = given.pool.v.nhd[given.tables[0].indices].flatten(0, 1)
+    assert keys == len(used) == 8192
+    assert (used == used[:1]).all()
+    assert given.q.shape[0] == 40  # enough to be packed
+    states = grid.cases(Op.VARIABLE_LENGTH_MERGE_STATES)[-1]
+    assert isinstance(states, StateCase)
+    merged = state_calls.states(states, torch.device("cpu"))
+    assert merged.counts == [4096]
+    assert (merged.v == merged.v[:, :1]).all()
+    assert (merged.s == merged.s[:, :1]).all()
 
 
 def test_a_missing_pair_would_be_noticed() -> None:

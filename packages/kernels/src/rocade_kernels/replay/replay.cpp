@@ -126,14 +126,21 @@ int32_t replay(Table& table, int64_t op, void* stream, void* const* objects, int
     std::memcpy(block + place.offset, &at, sizeof at);
   }
   void* params[] = {block};
-  const auto launch = reinterpret_cast<Launch>(l.launch);
-  const auto u = [](int64_t x) { return static_cast<unsigned>(x); };
-  const int code = launch(reinterpret_cast<void*>(l.function), u(l.grid_x), u(l.grid_y), u(l.grid_z),
-                          u(l.block), 1, 1, u(l.lds), stream, params, nullptr);
+  const rk_queue queued = {l.launch, l.function, l.grid_x, l.grid_y,
+                           l.grid_z, l.block,    l.lds,    reinterpret_cast<int64_t>(stream),
+                           params};
+  const int32_t code = rk_queue_launch(&queued);
   return code == 0 ? RK_REPLAYED : RK_NOT_REPLAYED; // the caller's own way tells what is wrong
 }
 
 } // namespace
+
+int32_t rk_queue_launch(const rk_queue* q) {
+  const auto launch = reinterpret_cast<Launch>(q->launch);
+  const auto u = [](int64_t x) { return static_cast<unsigned>(x); };
+  return launch(reinterpret_cast<void*>(q->function), u(q->grid_x), u(q->grid_y), u(q->grid_z), u(q->block),
+                1, 1, u(q->lds), reinterpret_cast<void*>(q->stream), q->params, nullptr);
+}
 
 int64_t rk_replay_launch_size() { return sizeof(rk_launch); }
 

@@ -29,6 +29,17 @@ typedef struct rk_launch {
   int64_t written; // bit i: tensor i is written, so it must not share memory with another one
 } rk_launch;
 
+// One launch with everything it needs, for a caller to whom passing eleven arguments is dear.
+typedef struct rk_queue {
+  int64_t launch;   // address of cuLaunchKernel or hipModuleLaunchKernel
+  int64_t function; // the driver's handle of the kernel
+  int64_t grid_x, grid_y, grid_z, block, lds;
+  int64_t stream; // the driver's handle
+  void** params;
+} rk_queue;
+
+RK_API int32_t rk_queue_launch(const rk_queue* launch); // what the driver returns
+
 RK_API int64_t rk_replay_launch_size(void); // of rk_launch, for callers to compare
 
 // `read` is dltensor_from_py_object_no_sync of DLPack's exchange table. A table belongs to the threads that

@@ -16,11 +16,12 @@ class Arguments:
     Fill it by the struct's fields (`args.block.rows = 7`), or all at once through the `Layout` it is from.
     """
 
-    __slots__ = ("block", "fill", "params")
+    __slots__ = ("block", "fill", "params", "params_at")
 
     def __init__(self, block: ctypes.Structure, pack: struct.Struct | None = None) -> None:
         self.block = block
         self.params = (ctypes.c_void_p * 1)(ctypes.addressof(block))
+        self.params_at = ctypes.addressof(self.params)
         packer = pack or hip_abi.packer(type(block))
         # fill(*values): every field in order; 0.6 us for 20 fields, where a ctypes constructor takes 1.8.
         self.fill: Callable[..., None] = functools.partial(packer.pack_into, block, 0)

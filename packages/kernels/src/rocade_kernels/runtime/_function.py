@@ -6,9 +6,10 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p
-from typing import NoReturn
+from ctypes import c_char_p, c_int32, c_void_p
+from typing import Any, NoReturn, cast
 
+from rocade_kernels import _abi, _native
 from rocade_kernels.runtime._arguments import Arguments
 from rocade_kernels.runtime._interface import Grid
 from rocade_kernels.runtime._library import DeviceError, Library
@@ -19,6 +20,7 @@ AFTER_FORK = (
 )
 # Returns whether the launch is worth another try, after it has changed something.
 Mend = Callable[[int], bool]
+_pack = _abi.QUEUE.pack
 
 
 class DriverFunction:
@@ -26,6 +28,7 @@ class DriverFunction:
 
     __slots__ = (
         "__weakref__",
+        "_entry",
         "_handle",
         "_kept",
         "_launch",
@@ -64,8 +67,10 @@ class DriverFunction:
         self.name = name
         self._library = library
         self._launch_name = launch_name
-        self._launch = library.bare(launch_name)
-        self._handle = c_void_p(handle)
+        entry = library.bare(launch_name)
+        self._entry = c_void_p.from_address(ctypes.addressof(entry)).value or 0
+        self._launch = _queue(entry)
+        self._handle = handle
         self._lds = lds
         self._raise_lds = raise_lds
         self._mend = mend
@@ -75,7 +80,7 @@ class DriverFunction:
     @property
     def handles(self) -> tuple[int, int]:
         """The driver's handle of the kernel, and the address of its launch function."""
-        return self._handle.value or 0, ctypes.cast(self._launch, c_void_p).value or 0
+        return self._handle, self._entry
 
     def launch(
         self,
@@ -89,33 +94,41 @@ class DriverFunction:
     ) -> None:
         """See `Function.launch`."""
         if lds > self._lds:
-            self._raise_lds(self._handle.value or 0, lds)
+            self._raise_lds(self._handle, lds)
             self._lds = lds
         x, y, z = grid
-        on = _streams.get(stream) or _stream(stream)
-        code = self._launch(self._handle, x, y, z, block, 1, 1, lds, on, args.params, None)
+        queued = _pack(self._entry, self._handle, x, y, z, block, lds, stream, args.params_at)
+        code = self._launch(queued)
         if code:
-            self._again(code, (self._handle, x, y, z, block, 1, 1, lds, on, args.params, None))
+            self._again(code, queued)
 
-    def _again(self, code: int, arguments: tuple[object, ...]) -> None:
+    def _again(self, code: int, queued: bytes) -> None:
         """Mend and launch once more, or raise."""
         if self._mend(code):
-            code = self._launch(*arguments)
+            code = self._launch(queued)
         if code:
-            x, y, z, block, _, _, lds = arguments[1:8]
+            x, y, z, block, lds = _abi.QUEUE.unpack(queued)[2:7]
             what = f"{self.name}, grid ({x}, {y}, {z}), block {block}, {lds} bytes of dynamic local memory"
             raise self._library.error(what, self._launch_name, code)
 
 
-_STREAMS = 4096  # a process has a handful; one that makes them without end must not fill memory
-_streams: dict[int, c_void_p] = {}
+def _queue(entry: Any) -> Callable[[bytes], int]:  # noqa: ANN401  a ctypes function
+    """What launches a packed rk_queue: natively where it can, since eleven arguments take ctypes a while.
 
+    Either way other threads run while the driver works.
+    """
+    native = _native.library_or_none()
+    if native is not None:
+        function = native["rk_queue_launch"]  # a new object, whose types are its own
+        function.restype, function.argtypes = c_int32, [c_char_p]
+        return cast("Callable[[bytes], int]", function)
 
-def _stream(handle: int) -> c_void_p:
-    """The handle as ctypes wants it, made once."""
-    if len(_streams) >= _STREAMS:
-        _streams.clear()
-    return _streams.setdefault(handle, c_void_p(handle))
+    def launch(queued: bytes) -> int:
+        _, handle, x, y, z, block, lds, stream, params = _abi.QUEUE.unpack(queued)
+        on = (c_void_p(stream), c_void_p(params), None)
+        return int(entry(c_void_p(handle), x, y, z, block, 1, 1, lds, *on))
+
+    return launch
 
 
 _alive: weakref.WeakSet[DriverFunction] = weakref.WeakSet()

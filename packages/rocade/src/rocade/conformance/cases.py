@@ -52,6 +52,7 @@ class AttentionCase:
     partial: bool = False  # partial_state= given
     poison: str = "nan"  # what unused memory holds: "nan" or "huge"
     rerun: bool = False  # plan and run twice; the same bits must come out
+    terms: str = "random"  # "equal": all keys alike, all values too; queries are 0
 
     @property
     def qo_heads(self) -> int:
@@ -80,6 +81,7 @@ class StateCase:
     storage: str = "contiguous"
     lse_dtype: DType = DType.FP32
     mask: str = "none"  # of the in-place merge: "bool", "uint8"
+    terms: str = "random"  # "equal": all states alike, and every list as long as may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,21 @@ from itertools import combinations
 from arch_caps import Op
 from rocade.conformance.axes import CORE, FULL_AXES, Axes, all_axes, allowed, full_product
 from rocade.conformance.cases import AppendCase, AttentionCase, Case, StateCase
+from rocade.conformance.lengths import VERY_LONG
 
 CASES_PER_OP = 300
 FULL_FIRST = 100_000  # cases of the full product count from here, so that an index names one case only
 Facts = dict[str, Hashable]
+# Added to the covering array of an op that sums: a long list of equal terms, each rounded the same way.
+_EQUAL_KEYS: Facts = {"terms": "equal", "lengths": VERY_LONG, "page_size": 16}
+_EQUAL_STATES: Facts = {"terms": "equal", "rows": 1, "sets": 4096, "head_dim": 64}
+EQUAL_TERMS: dict[Op, Facts] = {
+    **{op: _EQUAL_KEYS for op in CORE if op.is_attention},
+    Op.MERGE_STATES: _EQUAL_STATES,
+    Op.VARIABLE_LENGTH_MERGE_STATES: _EQUAL_STATES,
+    Op.ATTENTION_SUM: _EQUAL_STATES,
+    Op.VARIABLE_LENGTH_ATTENTION_SUM: _EQUAL_STATES,
+}
 Pair = tuple[str, Hashable, str, Hashable]
 
 
@@ -94,12 +105,23 @@ def cover_triples(axes: Axes, rows: list[Facts], count: int, rng: random.Random)
 
 @cache
 def covering_array(op: Op) -> tuple[Facts, ...]:
-    """Facts of an op's cases in CI: pairs of core values, then of all values, then triples of core values."""
+    """Facts of an op's cases in CI: pairs of core values, of all values, core triples, and equal terms."""
     rng = random.Random(f"rocade {op.value}")
     rows = cover_pairs(CORE[op], [], rng)
     rows += cover_pairs(all_axes(op), rows, rng)
     rows += cover_triples(CORE[op], rows, CASES_PER_OP - len(rows), rng)
-    return tuple(rows)
+    return (*rows, *_equal_terms(op))
+
+
+def _equal_terms(op: Op) -> list[Facts]:
+    """The case of `EQUAL_TERMS` with the first value of every other axis, or nothing."""
+    facts, axes = EQUAL_TERMS.get(op, {}), CORE[op]
+    plain = {axis: values[0] for axis, values in axes.items()}
+    return (
+        [{**plain, **{name: x for name, x in facts.items() if name in axes or name == "terms"}}]
+        if facts
+        else []
+    )
 
 
 def _case(op: Op, index: int, facts: Facts) -> Case:

@@ -67,6 +67,8 @@ class AttentionInputs:
 
 def level_lengths(case: AttentionCase) -> list[Lengths]:
     """Lengths of each level of a case; one level unless cascade."""
+    if case.lengths == lengths.VERY_LONG:
+        return [lengths.very_long(1 if case.op in (Op.SINGLE_DECODE, Op.BATCH_DECODE) else 40)]
     if case.op is Op.CASCADE:
         return lengths.cascade(case.lengths, case.levels, case.page_size)
     if case.op is Op.BATCH_DECODE:
@@ -133,7 +135,8 @@ def _queries(
 ) -> torch.Tensor:
     """Q `[T, Hq, Dk]`: contiguous, head-major in memory, or a slice of fused QKV rows."""
     heads, dim = case.qo_heads, case.head_dims[0]
-    x = memory.values((rows, heads, dim), case.dtypes.q, 2.0, generator).to(device)
+    scale = 0.0 if case.terms == "equal" else 2.0  # logits that are exact leave the sum as the only error
+    x = memory.values((rows, heads, dim), case.dtypes.q, scale, generator).to(device)
     if case.storage == "permuted":
         return x.transpose(0, 1).contiguous().transpose(0, 1)
     if case.storage == "padded":
@@ -178,6 +181,8 @@ def build(case: AttentionCase, device: torch.device = CPU) -> AttentionInputs:
     for placed, dim in zip((pool.k, pool.v), case.head_dims, strict=True):
         for table, level in zip(tables, lens, strict=True):
             tokens = memory.values((sum(level.kv), case.kv_heads, dim), case.dtypes.kv, 1.0, generator)
+            if case.terms == "equal":
+                tokens = tokens[:1].expand_as(tokens)
             _write_tokens(placed.nhd, table, level, case.page_size, tokens)
     rows = sum(lens[-1].qo)
     return AttentionInputs(

@@ -61,6 +61,9 @@ _SINGLE_DECODE = {
     "longer": 600,
 }
 
+VERY_LONG = "very_long"  # not among `names`: cases of equal terms alone have it
+_VERY_LONG_KEYS = 8192
+
 # Rows of each request, keys of its own suffix, and keys of a shared range (level, group) by a formula.
 _CASCADE_ROWS: dict[str, tuple[int, ...]] = {
     "decode": (1, 1, 1, 1, 1),
@@ -118,6 +121,11 @@ def single_prefill(profile: str) -> Lengths:
 def single_decode(profile: str) -> Lengths:
     """Lengths of a single decode."""
     return Lengths((1,), (_SINGLE_DECODE[profile],))
+
+
+def very_long(rows: int) -> Lengths:
+    """Lengths of one request with so many keys that rounding would pile up in a plain running sum."""
+    return Lengths((rows,), (_VERY_LONG_KEYS,))
 
 
 def cascade(profile: str, num_levels: int, page_size: int) -> list[Lengths]:

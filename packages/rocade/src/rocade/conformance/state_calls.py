@@ -52,6 +52,12 @@ def states(case: StateCase, device: torch.device) -> States:
         s[hidden] = NEG_INF
         v[hidden] = float("nan") if case.empties == "garbage" else 0.0
     counts = [rng.randint(0, case.sets) for _ in range(case.rows)]
+    if case.terms == "equal":
+        v, s, counts = (
+            v[:, :1].expand_as(v).contiguous(),
+            s[:, :1].expand_as(s).contiguous(),
+            [case.sets] * case.rows,
+        )
     return States(_stored(v, case, device), s.to(device), counts)
 
 

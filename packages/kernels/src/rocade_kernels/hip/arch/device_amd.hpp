@@ -31,6 +31,9 @@ ROCADE_DEVICE float arrived(float x) {
   return x;
 }
 
+/// `x`; see the NVIDIA one. Here waves that have no such lane skip the computation.
+ROCADE_DEVICE float made_here(float x) { return x; }
+
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }

@@ -25,6 +25,13 @@ ROCADE_DEVICE void wave_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
 /// `x`; barriers order the loads before them by themselves.
 ROCADE_DEVICE float arrived(float x) { return x; }
 
+/// `x`, whose computation the compiler leaves in front of this place. It would move what only a branch needs
+/// into the branch, where nothing is left to hide its latency behind.
+ROCADE_DEVICE float made_here(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));

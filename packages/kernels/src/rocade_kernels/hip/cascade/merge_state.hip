@@ -65,9 +65,10 @@ template <bool kAligned> ROCADE_DEVICE void merge(const Addresses& at, const Pla
   // A state of weight 0 may hold anything, NaN included.
   const Floats merged = widen<Element, kPacked>(kept_if(w.a != 0.0f, a)) * w.a +
                         widen<Element, kPacked>(kept_if(w.b != 0.0f, b)) * w.b;
+  const float lse = made_here(w.lse());
   store<Element, kPacked, kAligned>(at.v_out, narrow<Element, kPacked>(merged));
   if (place.pack == 0)
-    *at.s_out = w.lse();
+    *at.s_out = lse;
 }
 
 #if ROCADE_VARIANT_STRIDED
