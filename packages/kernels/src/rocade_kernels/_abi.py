@@ -1,4 +1,4 @@
-"""The structs of cpu/rocade_cpu.h and replay/rocade_replay.h as packed bytes.
+"""The structs of cpu/rocade_cpu.h as packed bytes.
 
 8 bytes a field: q for integers and addresses, d for doubles. Packing a tuple is several times faster than
 filling a `ctypes.Structure`, and a plan has few microseconds to spend. Fields are in the header's order;
@@ -18,8 +18,6 @@ MERGE = Struct("@22q")
 MERGE_PAIR = Struct("@27q")
 APPEND = Struct("@28q")
 STRUCTS = (LEVEL_ARRAYS, LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
-LAUNCH = Struct("@14q")
-QUEUE = Struct("@9q")
 PLAN_FACTS = 6
 UNIT_FIELDS = 9
 

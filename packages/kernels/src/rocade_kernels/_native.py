@@ -27,7 +27,6 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_merge": (c_int32, [c_char_p]),
     "rk_merge_pair": (c_int32, [c_char_p]),
     "rk_append": (c_int32, [c_char_p]),
-    "rk_replay_launch_size": (c_int64, []),
     "rk_use_team": (None, [c_void_p, c_void_p]),
 }
 
@@ -42,10 +41,9 @@ def load(path: Path) -> ctypes.CDLL:
         raise OSError(f"{path} has ABI version {lib.rk_abi_version()}; expected {ABI_VERSION}")
     sizes = (c_int64 * len(_abi.STRUCTS))()
     lib.rk_struct_sizes(sizes)
-    found = [*sizes, lib.rk_replay_launch_size()]
-    expected = [struct.size for struct in (*_abi.STRUCTS, _abi.LAUNCH)]
-    if found != expected:
-        raise OSError(f"{path} has structs of {found} bytes; expected {expected}")
+    expected = [struct.size for struct in _abi.STRUCTS]
+    if list(sizes) != expected:
+        raise OSError(f"{path} has structs of {list(sizes)} bytes; expected {expected}")
     return lib
 
 
