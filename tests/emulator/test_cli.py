@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.emulator.hip_kernels import program
 
-from rocade_emulator._cli import FAILED, FOUND_FAULTS, main
+from rocade_emulator._cli import FAILED, FOUND_FAULTS, INTERRUPTED, main
 from rocade_emulator._cli_args import WordError, parse
 
 
@@ -76,6 +76,7 @@ def test_list_and_disasm(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"block_sum": "blocksum"}, "no kernel 'blocksum'"),
         ({"256": "2048"}, "allows 1024"),
+        ({"undefined:8": "zeros:0"}, "'zeros:0': a buffer of 0 bytes was asked for"),
         ({"undefined:8": "i32:8"}, "argument 1 has 4 bytes|expected a tensor, None or an address"),
         ({"undefined:8": "nonsense:8"}, "'nonsense:8' is no kernel argument"),
         ({"undefined:8": "zeros:many"}, "'zeros:many'"),
@@ -132,3 +133,25 @@ def test_as_a_module(file: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "transpose (gfx942)" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough(file: str) -> None:
+    """As in `rocade-emulator disasm FILE | head -1`."""
+    command = [sys.executable, "-m", "rocade_emulator", "disasm", file]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_an_interrupt_is_no_traceback(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rocade_emulator._cli.launch", interrupted)
+    assert main(sums(file)) == INTERRUPTED
+    assert capsys.readouterr().err == "rocade-emulator: interrupted\n"

@@ -81,7 +81,7 @@ def test_arguments_by_name_and_position() -> None:
     by_name = pack(k, {"b": 2, "a": 1, "p": tensor}, ONE)
     assert bytes(by_name.data) == struct.pack("<iiQi", 1, 0, tensor.ctypes.data, 2)
     assert bytes(pack(k, bytes(20), ONE).data) == bytes(20)
-    assert [b.undefined for b in pack(k, [1, tensor, 2], ONE, ["p"]).buffers] == [True]
+    assert [b.view.undefined for b in pack(k, [1, tensor, 2], ONE, ["p"]).buffers] == [True]
     for args, text in (
         ({"a": 1, "p": None}, "lacks b"),
         ({"a": 1, "p": None, "b": 2, "c": 3}, "has no argument c"),
@@ -131,6 +131,13 @@ def transpose(target: str = "gfx942", grid: Dims = 4, block: Dims = 256, **optio
     ("options", "text"),
     [
         ({"grid": 0}, "grid is 0"),
+        ({"grid": 1.5}, "grid is 1.5; expected one to three positive ints"),
+        ({"grid": (1 << 31) - 1}, "more than 4294967295 work items"),
+        ({"threads": 1 << 20}, "threads is 1048576; expected a whole number from 1 to 1024"),
+        ({"quantum": 1.5}, "quantum is 1.5; expected a whole number"),
+        ({"step_limit": 1 << 64}, "step_limit is 18446744073709551616"),
+        ({"checks": 5}, "checks is 5"),
+        ({"undefined": 0}, "undefined is 0; expected a list"),
         ({"grid": (1, 2, 3, 4)}, "one to three positive ints"),
         ({"block": 2048}, "allows 1024"),
         ({"schedule": "fair"}, "schedule is 'fair'; expected one of round_robin"),
@@ -140,7 +147,7 @@ def transpose(target: str = "gfx942", grid: Dims = 4, block: Dims = 256, **optio
         ({"threads": -1}, "threads is -1"),
         ({"step_limit": -1}, "step_limit is -1"),
         ({"dynamic_lds": 62000}, "66224 bytes of LDS are asked for, gfx942 has 65536"),
-        ({"dynamic_lds": -1}, "bytes of LDS"),
+        ({"dynamic_lds": -1}, "dynamic_lds is -1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:

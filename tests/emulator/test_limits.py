@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -129,11 +130,12 @@ def _run_flat(target: str, name: str) -> emu.Result:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_flat_load_is_counted_twice(target: str) -> None:
+    text = "read of v4 while the load of pc 0x_ into it is in flight: missing s_waitcnt "
+    missing = {"none": "vmcnt and lgkmcnt", "vm": "lgkmcnt", "lgkm": "vmcnt"}
     for name, (_, enough) in FLAT.items():
         found = _run_flat(target, name).errors
-        assert [r.detail for r in found] == (
-            [] if enough else ["read of v4..4 while a load into it is in flight: missing s_waitcnt"]
-        ), name
+        details = [re.sub("0x[0-9a-f]+", "0x_", r.detail) for r in found]
+        assert details == ([] if enough else [text + missing[name]]), name
 
 
 @pytest.mark.parametrize("target", TARGETS)

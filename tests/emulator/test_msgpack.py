@@ -74,7 +74,17 @@ def test_every_form(data: bytes, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x01\x02", b"\xc1", b"\xd4\x00\x00", b"\x81\x90\x01", b"\xa5ab", b"\xdd\xff\xff\xff\xff"]
+    "data",
+    [
+        b"",
+        b"\x01\x02",
+        b"\xc1",
+        b"\xd4\x00\x00",
+        b"\x81\x90\x01",
+        b"\xa5ab",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 99999,
+    ],
 )
 def test_malformed(data: bytes) -> None:
     with pytest.raises(MsgpackError):

@@ -158,3 +158,34 @@ def test_erasing_instructions_leaves_the_original_alone() -> None:
     assert any(inst.text == "s_barrier" for inst in original.instructions)
     with pytest.raises(ValueError, match="no instruction starts at 0x2"):
         original.without([2])
+
+
+def test_metadata_and_descriptors_that_no_kernel_has() -> None:
+    """Each would make the launcher write beside the block, start elsewhere, or ask for all memory."""
+    data = code_object()
+    elf = Elf(data)
+    kernel = next(name for name in elf.symbols() if name.endswith(".kd"))
+    segment = next(s for s in elf.segments() if 0 <= elf.symbols()[kernel].address - s.address < s.file_size)
+    at = elf.symbols()[kernel].address - segment.address + segment.offset
+    for offset, form, value, text in (
+        (4, "<I", 1 << 31, "2147483648 bytes of private memory"),
+        (8, "<I", 1 << 31, "argument block of 2147483648 bytes"),
+        (16, "<q", 1 << 33, "starts at byte"),
+        (16, "<q", -(1 << 40), "starts at byte"),
+    ):
+        broken = bytearray(data)
+        struct.pack_into(form, broken, at + offset, value)
+        with pytest.raises(emu.ProgramError, match=text):
+            emu.Program.from_bytes(bytes(broken))
+    pointer = data.index(b".size\x08")
+    with pytest.raises(emu.ProgramError, match="global_buffer of 0 bytes"):
+        emu.Program.from_bytes(data[: pointer + 5] + b"\0" + data[pointer + 6 :])
+
+
+def test_what_a_file_holds_counts_more_than_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "k.s"
+    path.write_bytes(code_object())
+    assert emu.Program.from_file(path).kernels
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(emu.ProgramError, match="named like assembly, but is no text"):
+        emu.Program.from_file(path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rocade_kernels import _abi
+from rocade_kernels import _work_abi
 from rocade_kernels.cpu_plans import LevelArrays
 from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlanner, WorkShape
 
@@ -127,14 +127,14 @@ def decode(facts: WorkFacts, args: WorkArgs, raw: bytes, rows: int) -> WorkList:
         assert (np.diff(first) >= 0).all()
         for block in range(grid):
             for n in range(first[block], first[block + 1]):
-                values = _abi.WORK_ITEM.unpack_from(raw, facts.items + n * _abi.WORK_ITEM.size)
+                values = _work_abi.WORK_ITEM.unpack_from(raw, facts.items + n * _work_abi.WORK_ITEM.size)
                 made.items.append(Item(launch % 2, block, *values))
     assert len(made.items) == facts.num_items
     count = int(np.frombuffer(raw, np.int32, 1, facts.merge_count)[0])
     assert count == facts.num_merges
     for n in range(count):
-        row, size, head, at, pieces, _ = _abi.WORK_MERGE.unpack_from(
-            raw, facts.merges + n * _abi.WORK_MERGE.size
+        row, size, head, at, pieces, _ = _work_abi.WORK_MERGE.unpack_from(
+            raw, facts.merges + n * _work_abi.WORK_MERGE.size
         )
         found = np.frombuffer(raw, np.int32, pieces, facts.pieces + 4 * at)
         made.merges.append(Merge(row, size, head, tuple(map(int, found))))

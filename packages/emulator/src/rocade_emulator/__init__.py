@@ -14,7 +14,7 @@ from rocade_emulator._result import CHECKS, Counters, EmulationError, Report, Re
 from rocade_emulator._sparse import SparseBuffer
 from rocade_emulator._targets import BY_NAME as TARGETS
 from rocade_emulator._version import __version__
-from rocade_emulator._views import ReadOnly
+from rocade_emulator._views import ReadOnly, Undefined
 
 __all__ = [
     "CHECKS",
@@ -34,6 +34,7 @@ __all__ = [
     "Report",
     "Result",
     "SparseBuffer",
+    "Undefined",
     "__version__",
     "launch",
 ]

@@ -85,7 +85,10 @@ def _plain_triple(source: str) -> str:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise AssemblyError(f"{shlex.join(command)}\nwas not done after {SECONDS} s") from error
     if done.returncode:
         raise AssemblyError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,10 +29,11 @@ examples:
   rocade-emulator trace kernel.co --kernel sum --block 64 --wave 0 --lines 100 --args file:input.bin zeros:4
   rocade-emulator run kernel.co --block 256 --schedule random --seed 7 --quantum 30 --args zeros:64 --save 0=o
 
-exit status: 0, 1 when faults were found, 2 when the kernel could not be run
+exit status: 0, 1 when faults were found, 2 when the kernel could not be run, 130 when it was interrupted
 """
 _QUIET_SECONDS = 1.0  # before the first progress line
 FOUND_FAULTS, FAILED = 1, 2
+INTERRUPTED = 130  # what shells say of SIGINT
 
 
 class _Progress:
@@ -61,7 +63,10 @@ class _Progress:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part, 0) for part in text.split(","))
+    try:
+        return tuple(int(part, 0) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z in whole numbers") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -261,14 +266,20 @@ def _command(options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, 1 when faults were found, 2 when it could not be run."""
+    """Run the command; returns its exit status, as the help states them."""
     options = _parser().parse_args(argv)
     try:
         return _command(options)
     except EmulationError as error:
         print(error, file=sys.stderr)
         return FOUND_FAULTS
-    except (AssemblyError, BuildError, KeyError, ValueError, OSError) as error:
+    except KeyboardInterrupt:
+        print("rocade-emulator: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a listing or a trace has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the exit would fail to flush
+        return 0
+    except (AssemblyError, BuildError, KeyError, ValueError, OSError, MemoryError) as error:
         text = error.args[0] if isinstance(error, KeyError) else error
         print(f"rocade-emulator: {text}", file=sys.stderr)
         return FAILED

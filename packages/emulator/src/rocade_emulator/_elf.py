@@ -13,6 +13,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _NOTE = struct.Struct("<III")
 _RELA = struct.Struct("<QQq")
 
+MAGIC = b"\x7fELF"
 EM_AMDGPU = 224
 ET_DYN = 3
 SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 4, 7, 8, 11
@@ -73,8 +74,11 @@ class Elf:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        if data[:4] != b"\x7fELF":
-            raise ElfError("it does not start with the ELF magic bytes")
+        if data[:4] != MAGIC:
+            raise ElfError(
+                "it does not start with the ELF magic bytes; expected a code object, an offload bundle, or "
+                "assembly in a file named .s (source must be compiled first)"
+            )
         if len(data) < _HEADER.size or data[4] != 2 or data[5] != 1:
             raise ElfError("only 64-bit little-endian ELF files are read")
         header = _HEADER.unpack_from(data)

@@ -6,6 +6,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 from rocade_emulator._metadata import Argument, Kernel
@@ -33,7 +34,18 @@ class Buffer:
 
     label: str
     view: View
-    undefined: bool = False
+
+    @classmethod
+    def of(cls, value: object, label: str) -> Buffer:
+        """The memory of a tensor.
+
+        Raises:
+            ArgumentError: it has none that a kernel can use.
+        """
+        try:
+            return cls(label, view_of(value))
+        except ValueError as error:
+            raise ArgumentError(f"{label}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -99,11 +111,13 @@ def pack(kernel: Kernel, args: object, shape: Shape, undefined: Sequence[int | s
     for position, (arg, value) in enumerate(zip(kernel.explicit_args, values, strict=True)):
         label = f"argument {position}" + (f" ({arg.name})" if arg.name else "")
         _put(block, arg, _encode(arg, value, label))
-        if is_tensor(value) or hasattr(value, "tensor"):
-            view = view_of(value)
-            if arg.access == "read_only":
-                view = replace(view, writable=False)
-            block.buffers.append(Buffer(label, view, position in marked))
+        if is_tensor(value) and arg.pointer:
+            view = Buffer.of(value, label).view
+            writable = view.writable and arg.access != "read_only"
+            unread = view.undefined or position in marked
+            block.buffers.append(Buffer(label, replace(view, writable=writable, undefined=unread)))
+        elif position in marked:
+            raise ArgumentError(f"undefined names {label}, which is no tensor")
     for arg in kernel.args:
         if arg.hidden:
             _put(block, arg, _hidden(kernel, arg, shape).to_bytes(arg.size, "little"))
@@ -142,6 +156,8 @@ def _by_position(kernel: Kernel, args: object) -> Sequence[Any]:
 
 
 def _marked(kernel: Kernel, undefined: Sequence[int | str]) -> set[int]:
+    if isinstance(undefined, (int, str)):
+        raise ArgumentError(f"undefined is {undefined!r}; expected a list of positions or names")
     names = [arg.name for arg in kernel.explicit_args]
     found = set()
     for mark in undefined:
@@ -155,6 +171,7 @@ def _marked(kernel: Kernel, undefined: Sequence[int | str]) -> set[int]:
 
 
 def _put(block: Block, arg: Argument, encoded: bytes) -> None:
+    assert len(encoded) == arg.size
     if arg.offset + arg.size > len(block.data):
         raise ArgumentError(
             f"argument {arg.name or arg.kind} ends behind the block of {len(block.data)} bytes"
@@ -175,7 +192,7 @@ def _encode(arg: Argument, value: Any, label: str) -> bytes:  # noqa: ANN401  wh
         return _pointer(value, label).to_bytes(8, "little")
     if arg.kind != "by_value":
         raise ArgumentError(f"{label} is a {arg.kind}, which is not emulated")
-    if is_tensor(value) and value.shape != ():  # numpy's scalars have the array interface, too
+    if is_tensor(value) and getattr(value, "shape", None) != ():  # one element is a number, too
         raise ArgumentError(f"{label} is passed by value in {arg.size} bytes; a tensor was given")
     if isinstance(value, float):
         if arg.size not in _FLOATS:
@@ -204,10 +221,10 @@ def _exact_bytes(arg: Argument, value: Any, label: str) -> bytes:  # noqa: ANN40
 def _pointer(value: Any, label: str) -> int:  # noqa: ANN401  whatever the caller passes
     if value is None:
         return 0
-    if isinstance(value, int) and 0 <= value < 1 << 64:
-        return value
-    if is_tensor(value) or hasattr(value, "tensor"):
-        return view_of(value).address
+    if isinstance(value, Integral) and 0 <= int(value) < 1 << 64:
+        return int(value)
+    if is_tensor(value):
+        return Buffer.of(value, label).view.address
     raise ArgumentError(f"{label} is a {type(value).__name__}; expected a tensor, None or an address")
 
 

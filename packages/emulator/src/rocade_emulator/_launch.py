@@ -17,13 +17,15 @@ from rocade_emulator._metadata import PRELOAD_PROLOGUE, Kernel
 from rocade_emulator._program import Program
 from rocade_emulator._result import CHECKS, EmulationError, Result, counters_of, report_of
 from rocade_emulator._trace import Step, step_of
-from rocade_emulator._views import View, view_of
+from rocade_emulator._views import View, is_tensor
 
 SCHEDULES = {"round_robin": 0, "run_to_barrier": 1, "random": 2}
 STEP_LIMIT = 2_000_000_000
 _ALL_CHECKS = sum(CHECKS.values())
 _PROGRESS_SECONDS = 0.25
 _OWN_GRANULE = 16
+_MAX_THREADS = 1024
+_MAX_ITEMS = (1 << 32) - 1  # of a grid on an axis: the dispatch packet has 32 bits for them
 
 Dims = int | Sequence[int]
 Progress = Callable[[int], None]
@@ -63,7 +65,7 @@ class _Memory:
         view = (ctypes.c_char * len(page)).from_buffer(page)
         self.kept += [page, view]
         address = ctypes.addressof(view)
-        self.ranges.append(_range(View(address, address, len(content), False, origin=address), False))
+        self.ranges.append(_range(View(address, address, len(content), False, origin=address)))
         return address
 
 
@@ -104,7 +106,9 @@ def launch(
             floats, bytes, ctypes structures or numpy scalars, converted by the argument's size. The metadata
             does not say whether four bytes are a float: pass 1.0, not 1, for a float.
         buffers: More tensors that the kernel may touch: those whose addresses stand in structures or in
-            memory.
+            memory. Here and in `args`, `ReadOnly(tensor)` must not be written, and `Undefined(tensor)` not
+            be read before it is written. Where tensors share bytes, the kernel may do with them what it
+            may with one of the tensors.
         dynamic_lds: Bytes of LDS beyond what the kernel declares.
         schedule: "round_robin" gives each wave `quantum` instructions in turn; "run_to_barrier" lets a wave
             run until it waits; "random" draws the wave and up to `quantum` instructions from `seed`.
@@ -117,7 +121,7 @@ def launch(
         threads: Host threads.
         step_limit: Wave instructions after which the run stops; 0 is no limit.
         undefined: Positions or names of tensor arguments whose content the kernel must not read before
-            writing it.
+            writing it; the same as `Undefined(tensor)` in `args`.
         preload: Enter a kernel that has preloaded arguments as the hardware does, with the arguments in
             SGPRs. False enters it at its symbol, where code that loads them itself begins.
         max_reports: Findings to keep, those of one kind at one instruction counting as one.
@@ -139,7 +143,9 @@ def launch(
     shape = Shape(_dims("grid", grid), _dims("block", block), dynamic_lds)
     _validate(program, found, shape, run)
     packed = pack(found, args, shape, undefined)
-    packed.buffers += [Buffer(f"buffer {k}", view_of(value)) for k, value in enumerate(buffers)]
+    if is_tensor(buffers):
+        raise ValueError("buffers is a single tensor; expected a list of them")
+    packed.buffers += [Buffer.of(value, f"buffer {k}") for k, value in enumerate(buffers)]
     result = _run(program, found, shape, packed, run, progress, trace)
     if result.stopped:
         raise EmulationError(result.describe(), result)
@@ -147,7 +153,10 @@ def launch(
 
 
 def _dims(name: str, value: Dims) -> tuple[int, int, int]:
-    given = (value,) if isinstance(value, int) else tuple(map(operator.index, value))
+    try:
+        given = tuple(map(operator.index, value if isinstance(value, Iterable) else (value,)))
+    except TypeError:
+        given = ()
     if not 1 <= len(given) <= 3 or not all(0 < n < 1 << 31 for n in given):
         raise ValueError(f"{name} is {value!r}; expected one to three positive ints")
     x, y, z = (*given, 1, 1)[:3]
@@ -157,6 +166,8 @@ def _dims(name: str, value: Dims) -> tuple[int, int, int]:
 def _checks(value: str | Iterable[str]) -> int:
     if value == "all":
         return _ALL_CHECKS
+    if not isinstance(value, Iterable):
+        raise ValueError(f"checks is {value!r}; expected names of checks")
     names = () if value == "none" else (value,) if isinstance(value, str) else tuple(value)
     if unknown := [name for name in names if name not in CHECKS]:
         raise ValueError(f"checks names {unknown}; there are all, none, {', '.join(CHECKS)}")
@@ -171,23 +182,42 @@ def _validate(program: Program, kernel: Kernel, shape: Shape, run: _Run) -> None
         )
     if kernel.required_block and shape.block != kernel.required_block:
         raise ValueError(f"block is {shape.block}, kernel {kernel.name} requires {kernel.required_block}")
+    if any(g * b > _MAX_ITEMS for g, b in zip(shape.grid, shape.block, strict=True)):
+        raise ValueError(
+            f"grid {shape.grid} of blocks {shape.block} has an axis of more than {_MAX_ITEMS} work items"
+        )
+    _whole("dynamic_lds", shape.dynamic_lds, 0)
     lds = kernel.lds_bytes + shape.dynamic_lds
-    if shape.dynamic_lds < 0 or lds > program.target.lds_bytes:
+    if lds > program.target.lds_bytes:
         raise ValueError(
             f"{lds} bytes of LDS are asked for, {program.target.name} has {program.target.lds_bytes}"
         )
     if run.schedule not in SCHEDULES:
         raise ValueError(f"schedule is {run.schedule!r}; expected one of {', '.join(SCHEDULES)}")
-    for name in ("quantum", "resident", "threads", "max_reports"):
-        if not 0 < getattr(run, name) < 1 << 32:
-            raise ValueError(f"{name} is {getattr(run, name)}; expected a positive number")
-    if run.step_limit < 0:
-        raise ValueError(f"step_limit is {run.step_limit}; expected 0 (none) or a positive number")
+    for name in ("quantum", "resident", "max_reports"):
+        _whole(name, getattr(run, name), 1)
+    _whole("threads", run.threads, 1, _MAX_THREADS)
+    _whole("step_limit", run.step_limit, 0, (1 << 64) - 1)
+    _whole("seed", run.seed, -(1 << 63), (1 << 64) - 1)
 
 
-def _range(view: View, undefined: bool) -> _native.RangeStruct:
+def _whole(name: str, value: Any, least: int, most: int = (1 << 32) - 1) -> None:  # noqa: ANN401
+    """Refuse what is no whole number of this size: ctypes would cut it off.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        fits = least <= operator.index(value) <= most
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most}")
+
+
+def _range(view: View) -> _native.RangeStruct:
     found = _native.RangeStruct(
-        view.start, view.size, view.writable, undefined, view.element, len(view.sizes)
+        view.start, view.size, view.writable, view.undefined, view.element, len(view.sizes)
     )
     found.sizes[: len(view.sizes)] = view.sizes
     found.strides[: len(view.strides)] = view.strides
@@ -204,9 +234,9 @@ def _merged(buffers: Iterable[Buffer]) -> list[_native.RangeStruct]:
             continue
         key = (view.start, view.size, view.element, view.sizes, view.strides)
         if key not in found:
-            found[key] = _range(view, buffer.undefined)
+            found[key] = _range(view)
         found[key].writable |= view.writable
-        found[key].undefined &= buffer.undefined
+        found[key].undefined &= view.undefined
     return list(found.values())
 
 
@@ -214,7 +244,7 @@ def _memory(program: Program, packed: Block) -> _Memory:
     memory = _Memory(_merged(packed.buffers))
     for piece in program.image.pieces():
         view = View(piece.address, piece.address, piece.size, piece.writable, origin=program.image.base)
-        memory.ranges.append(_range(view, False))
+        memory.ranges.append(_range(view))
     return memory
 
 
@@ -265,7 +295,7 @@ def _run(
     try:
         for known in memory.ranges:
             if lib.emu_launch_add_range(handle, ctypes.byref(known)):
-                raise ValueError(f"the core refused the range at 0x{known.address:x}")
+                raise MemoryError(f"no memory to watch the {known.bytes} bytes at 0x{known.address:x}")
         watcher = _Watcher(lib, handle, program, trace) if trace else None
         began = time.perf_counter()
         stopped = _call(lib, handle, config, progress)
@@ -335,8 +365,9 @@ def _gather(
     stopped: str,
     seconds: float,
 ) -> Result:
-    raw = (_native.ReportStruct * run.max_reports)()
-    count = min(lib.emu_launch_reports(handle, raw, run.max_reports), run.max_reports)
+    count = lib.emu_launch_reports(handle, None, 0)
+    raw = (_native.ReportStruct * count)()
+    lib.emu_launch_reports(handle, raw, count)
     counters = _native.CountersStruct()
     lib.emu_launch_counters(handle, ctypes.byref(counters))
     texts = {inst.pc: inst.text for inst in program.instructions} if count else {}
@@ -350,4 +381,5 @@ def _gather(
         seconds=seconds,
         stopped=stopped,
         settings={"schedule": run.schedule, "quantum": run.quantum, "seed": run.seed, "threads": run.threads},
+        full=count == run.max_reports,
     )

@@ -15,6 +15,9 @@ PRELOAD_PROLOGUE = 256  # bytes of code before the entry of hardware that preloa
 # User SGPRs in hardware order: bit of kernel_code_properties and bit of the C ABI.
 _USER_SGPRS = ((1, 1), (2, 2), (3, 4), (4, 8), (6, 16))
 _REQUIRED = ".reqd_workgroup_size"
+_POINTER_BYTES = 8
+_MAX_KERNARG_BYTES = 1 << 20  # far beyond any kernel: a malformed file must not ask for all memory
+_MAX_SCRATCH_BYTES = (1 << 13) * 1024 // 64  # of a lane; hardware sets 13 bits of KiB a wave
 _SCRATCH_SGPRS = ((0, "private_segment_buffer"), (5, "flat_scratch_init"))
 
 
@@ -107,12 +110,23 @@ def _kernel(elf: Elf, symbol: Symbol, note: dict[str, object]) -> Kernel:
     raw = _bytes_at(elf, symbol.address, _DESCRIPTOR.size, symbol.name)
     lds, scratch, kernarg, _, entry, rsrc3, rsrc1, rsrc2, properties, preload, _ = _DESCRIPTOR.unpack(raw)
     _refuse_unsupported(name, properties, preload)
+    text = elf.section(".text")
+    start = symbol.address + entry - text.address
+    if not 0 <= start < text.size:
+        raise ElfError(f"kernel {name} starts at byte {start} of .text, which has {text.size}")
+    kernarg = kernarg or _number(note, ".kernarg_segment_size", 0)
+    if not 0 <= kernarg <= _MAX_KERNARG_BYTES:
+        raise ElfError(f"kernel {name} asks for an argument block of {kernarg} bytes")
+    if scratch >= _MAX_SCRATCH_BYTES:
+        raise ElfError(
+            f"kernel {name} asks for {scratch} bytes of private memory a lane; at most {_MAX_SCRATCH_BYTES}"
+        )
     vgprs, accum_offset = _vector_registers(rsrc1, rsrc3, note)
     return Kernel(
         name=name,
-        entry=symbol.address + entry - elf.section(".text").address,
+        entry=start,
         args=tuple(_argument(name, arg) for arg in _list(note.get(".args"))),
-        kernarg_bytes=kernarg or _number(note, ".kernarg_segment_size", 0),
+        kernarg_bytes=kernarg,
         lds_bytes=lds,
         scratch_bytes=scratch,
         vgprs=vgprs,
@@ -158,13 +172,17 @@ def _bytes_at(elf: Elf, address: int, size: int, what: str) -> bytes:
 def _argument(kernel: str, entry: object) -> Argument:
     if not isinstance(entry, dict) or ".value_kind" not in entry:
         raise ElfError(f"an argument of kernel {kernel} is no map with a .value_kind in the metadata")
-    return Argument(
+    found = Argument(
         name=str(entry.get(".name", "")),
         kind=str(entry[".value_kind"]),
         offset=_number(entry, ".offset"),
         size=_number(entry, ".size"),
         access=str(entry.get(".actual_access", entry.get(".access", ""))),
     )
+    wrong_size = found.size != _POINTER_BYTES if found.pointer else not 0 < found.size <= _MAX_KERNARG_BYTES
+    if found.offset < 0 or wrong_size:
+        raise ElfError(f"kernel {kernel} has a {found.kind} of {found.size} bytes at {found.offset}")
+    return found
 
 
 def _list(value: object) -> list[object]:
@@ -172,7 +190,7 @@ def _list(value: object) -> list[object]:
 
 
 def _integer(value: object, what: str) -> int:
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise ElfError(f"{what} in the metadata is {value!r}, not a number")
     return value
 

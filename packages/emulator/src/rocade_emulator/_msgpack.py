@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+MAX_DEPTH = 64  # of lists and maps in each other
+
 
 class MsgpackError(ValueError):
     """The bytes are not one whole MessagePack value."""
@@ -27,6 +29,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
+        self.depth = 0
 
     def take(self, count: int) -> bytes:
         if self.at + count > len(self.data):
@@ -56,6 +59,14 @@ class _Reader:
         return items
 
     def value(self) -> object:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise MsgpackError(f"more than {MAX_DEPTH} lists and maps in each other at offset {self.at}")
+        value = self._value()
+        self.depth -= 1
+        return value
+
+    def _value(self) -> object:
         tag = self.take(1)[0]
         if tag < 0x80:
             return tag

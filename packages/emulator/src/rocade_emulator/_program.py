@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rocade_emulator import _assembler, _bundle, _native
+from rocade_emulator._elf import MAGIC as ELF_MAGIC
 from rocade_emulator._elf import Elf, ElfError
 from rocade_emulator._image import Image
 from rocade_emulator._metadata import Kernel, kernels_of
@@ -50,12 +51,12 @@ class Program:
         self.target: Target = BY_MACH[mach]
         section = elf.section(".text")
         self.text: bytes = elf.content(section)
-        self.kernels: Mapping[str, Kernel] = MappingProxyType(kernels_of(elf))
         self.symbols: Mapping[str, int] = MappingProxyType(
             {s.name: s.address for s in elf.symbols().values()}
         )
         self.image = Image(elf)
         self._text = self.image.place(section.address, len(self.text))
+        self.kernels: Mapping[str, Kernel] = MappingProxyType(kernels_of(elf))
         self.handle = self._decode()
 
     @classmethod
@@ -75,17 +76,24 @@ class Program:
         """
         path = Path(path)
         data = path.read_bytes()
-        if path.suffix.lower() == ".s":
-            return cls.from_assembly(data.decode(), target, name=str(path))
-        return cls.from_bytes(data, target, name=str(path))
+        if path.suffix.lower() != ".s" or data.startswith(
+            (ELF_MAGIC, _bundle.MAGIC, _bundle.COMPRESSED_MAGIC)
+        ):
+            return cls.from_bytes(data, target, name=str(path))
+        try:
+            source = data.decode()
+        except UnicodeDecodeError as error:
+            raise ProgramError(f"{path}: it is named like assembly, but is no text: {error}") from error
+        return cls.from_assembly(source, target, name=str(path))
 
     @classmethod
     def from_bytes(cls, data: bytes, target: str | None = None, *, name: str = "<bytes>") -> Program:
         """Read a code object or an offload bundle from memory; see `from_file`."""
+        data = bytes(data)
         try:
             if _bundle.is_bundle(data):
                 data = _bundle.code_object(data, target)
-            program = cls(bytes(data), name)
+            program = cls(data, name)
         except (ElfError, _bundle.BundleError) as error:
             raise ProgramError(f"{name}: {error}") from error
         if target is not None and program.target.name != target:

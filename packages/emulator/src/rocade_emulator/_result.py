@@ -47,12 +47,18 @@ class Report:
 
     def __str__(self) -> str:
         lane = "" if self.lane < 0 else f", lane {self.lane}"
-        where = f" ({self.where})" if self.where else ""
+        where = f", address 0x{self.address:x}" + (f" ({self.where})" if self.where else "")
+        if self._of_registers:
+            where = ""  # the detail names them
         times = f", seen {self.count} times" if self.count > 1 else ""
         return (
-            f"{self.severity} [{self.check}] pc 0x{self.pc:x} `{self.instruction}`: {self.detail}, "
-            f"address 0x{self.address:x}{where}, workgroup {self.group}, wave {self.wave}{lane}{times}"
+            f"{self.severity} [{self.check}] pc 0x{self.pc:x} `{self.instruction}`: {self.detail}"
+            f"{where}, workgroup {self.group}, wave {self.wave}{lane}{times}"
         )
+
+    @property
+    def _of_registers(self) -> bool:
+        return self.check == "hazards" or "regist" in self.detail or "into it is in flight" in self.detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class Result:
     seconds: float
     stopped: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    full: bool = False  # as many kinds of finding as `max_reports` keeps
 
     @property
     def errors(self) -> tuple[Report, ...]:
@@ -132,6 +139,8 @@ class Result:
         lines += [f"  {report}" for report in self.reports[:_SHOWN]]
         if len(self.reports) > _SHOWN:
             lines.append(f"  and {len(self.reports) - _SHOWN} more")
+        if self.full:
+            lines.append("  no more than these were kept (max_reports); there may be others")
         return "\n".join(lines)
 
     def report(self) -> str:
@@ -176,11 +185,14 @@ _NEAR = 1 << 20  # bytes from a buffer that still say which one was meant
 
 def _where(address: int, buffers: list[Buffer]) -> str:
     """In words: inside which buffer an address lies, or how far from the nearest one."""
+    if buffers and (inside := [b for b in buffers if 0 <= address - b.view.start < b.view.size]):
+        # Of several, the one that has the byte: the others may have a hole there.
+        best_of = min(inside, key=lambda b: (not b.view.covers(address), b.view.size))
+        hole = "" if best_of.view.covers(address) else ", in a hole between its elements"
+        return f"byte {address - best_of.view.start} of {best_of.label}{hole}"
     best, found = _NEAR, ""
     for buffer in buffers:
         start, end = buffer.view.start, buffer.view.start + buffer.view.size
-        if start <= address < end:
-            return f"byte {address - start} of {buffer.label}"
         distance = start - address if address < start else address - end + 1
         if distance < best:
             best = distance

@@ -19,8 +19,11 @@ class SparseBuffer:
         """Map `size` bytes.
 
         Raises:
+            ValueError: it is no positive number.
             OSError: the system has no address space for them.
         """
+        if size < 1:
+            raise ValueError(f"a buffer of {size} bytes was asked for; expected one or more")
         self.size = size
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self._memory = mmap.mmap(-1, size, flags=flags)
@@ -38,7 +41,13 @@ class SparseBuffer:
         self._memory[offset : offset + len(content)] = content
 
     def read(self, size: int, offset: int = 0) -> bytes:
-        """A copy of `size` bytes from an offset on."""
+        """A copy of `size` bytes from an offset on.
+
+        Raises:
+            ValueError: the buffer does not have them.
+        """
+        if offset < 0 or not 0 <= size <= self.size - offset:
+            raise ValueError(f"{size} bytes at {offset} are not all part of {self.size}")
         return self._memory[offset : offset + size]
 
     @property

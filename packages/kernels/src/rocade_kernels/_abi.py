@@ -1,4 +1,4 @@
-"""The structs of the native library's headers, in cpu, planner and replay, as packed bytes.
+"""The structs of cpu/rocade_cpu.h as packed bytes.
 
 8 bytes a field: q for integers and addresses, d for doubles. Packing a tuple is several times faster than
 filling a `ctypes.Structure`, and a plan has few microseconds to spend. Fields are in the header's order;
@@ -18,13 +18,6 @@ MERGE = Struct("@22q")
 MERGE_PAIR = Struct("@27q")
 APPEND = Struct("@28q")
 STRUCTS = (LEVEL_ARRAYS, LEVEL, PLAN, LEVEL_TENSORS, RUN, MERGE, MERGE_PAIR, APPEND)
-LAUNCH = Struct("@14q")
-WORK_ARGS = Struct("@13q" + 2 * "3q3d" + "d5q")
-WORK_FACTS = Struct("@21q")
-WORK_ITEM = Struct("@2q8iI3i")
-WORK_MERGE = Struct("@6i")
-WORK_STRUCTS = (WORK_ARGS, WORK_FACTS, WORK_ITEM, WORK_MERGE)
-QUEUE = Struct("@9q")
 PLAN_FACTS = 6
 UNIT_FIELDS = 9
 

@@ -90,7 +90,7 @@ def zig() -> Compiler | None:
     """The compiler in the package ziglang, if it is installed. Its target fixes the C library it asks for."""
     target = ("-target", ZIG_TARGET) if is_x86() else ()
     command = _cache.ziglang("c++", *target)
-    return Compiler(command, ("-nostdlib++",)) if command else None
+    return Compiler(command, ()) if command else None  # its own C++ library is linked in, statically
 
 
 def compilers() -> Iterator[Compiler]:

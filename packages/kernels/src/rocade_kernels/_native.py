@@ -27,13 +27,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_merge": (c_int32, [c_char_p]),
     "rk_merge_pair": (c_int32, [c_char_p]),
     "rk_append": (c_int32, [c_char_p]),
-    "rk_replay_launch_size": (c_int64, []),
     "rk_use_team": (None, [c_void_p, c_void_p]),
-    "rk_work_struct_sizes": (None, [c_void_p]),
-    "rk_work_create": (c_void_p, []),
-    "rk_work_free": (None, [c_void_p]),
-    "rk_work_plan": (c_int32, [c_void_p, c_char_p, c_void_p]),
-    "rk_work_write": (c_int32, [c_void_p, c_void_p]),
 }
 
 
@@ -47,12 +41,9 @@ def load(path: Path) -> ctypes.CDLL:
         raise OSError(f"{path} has ABI version {lib.rk_abi_version()}; expected {ABI_VERSION}")
     sizes = (c_int64 * len(_abi.STRUCTS))()
     lib.rk_struct_sizes(sizes)
-    work_sizes = (c_int64 * len(_abi.WORK_STRUCTS))()
-    lib.rk_work_struct_sizes(work_sizes)
-    found = [*sizes, lib.rk_replay_launch_size(), *work_sizes]
-    expected = [struct.size for struct in (*_abi.STRUCTS, _abi.LAUNCH, *_abi.WORK_STRUCTS)]
-    if found != expected:
-        raise OSError(f"{path} has structs of {found} bytes; expected {expected}")
+    expected = [struct.size for struct in _abi.STRUCTS]
+    if list(sizes) != expected:
+        raise OSError(f"{path} has structs of {list(sizes)} bytes; expected {expected}")
     return lib
 
 

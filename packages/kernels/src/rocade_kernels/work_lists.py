@@ -9,7 +9,7 @@ import ctypes
 import struct
 from typing import NamedTuple
 
-from rocade_kernels import _abi, _native
+from rocade_kernels import _abi, _work_abi
 from rocade_kernels.cpu_plans import LevelArrays, check
 
 
@@ -82,11 +82,11 @@ class WorkPlanner:
 
     def __init__(self) -> None:
         self._handle = 0
-        self._lib = _native.library()
+        self._lib = _work_abi.library()
         self._handle = self._lib.rk_work_create() or 0
         if not self._handle:
             raise MemoryError("planner: out of memory")
-        self._facts = (ctypes.c_int64 * (_abi.WORK_FACTS.size // 8))()
+        self._facts = (ctypes.c_int64 * (_work_abi.WORK_FACTS.size // 8))()
 
     def __del__(self) -> None:
         if self._handle:
@@ -118,7 +118,7 @@ class WorkPlanner:
         buffer = ctypes.create_string_buffer(arrays, len(arrays))
         at = ctypes.addressof(buffer)
         entries = at + count * _abi.LEVEL.size
-        packed = _abi.WORK_ARGS.pack(
+        packed = _work_abi.WORK_ARGS.pack(
             at,
             count,
             entries,

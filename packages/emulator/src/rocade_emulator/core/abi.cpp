@@ -126,16 +126,18 @@ int emu_table_types(size_t index, uint8_t types[7]) {
   return 0;
 }
 
-int emu_launch_create(const emu_program* p, emu_launch** out) {
+int emu_launch_create(const emu_program* p, emu_launch** out) try {
   auto l = new emu_launch{p, {}, {}};
   l->launch.program = &p->program;
   l->launch.memory = &l->memory;
   *out = l;
   return 0;
+} catch (const std::exception&) {
+  return 1;
 }
 void emu_launch_destroy(emu_launch* l) { delete l; }
 
-int emu_launch_add_range(emu_launch* l, const emu_range* r) {
+int emu_launch_add_range(emu_launch* l, const emu_range* r) try {
   Range range;
   range.begin = r->address;
   range.end = r->address + r->bytes;
@@ -145,12 +147,14 @@ int emu_launch_add_range(emu_launch* l, const emu_range* r) {
   range.sizes.assign(r->sizes, r->sizes + r->dims);
   range.strides.assign(r->strides, r->strides + r->dims);
   if (r->undefined)
-    range.defined.assign((r->bytes + 7) / 8, 0);
+    range.defined = sparse_bytes(r->bytes / 8 + 1);
   l->memory.add(std::move(range));
   return 0;
+} catch (const std::exception&) { // no memory to remember what is defined
+  return 1;
 }
 
-int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) {
+int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error_size) try {
   apply(l->launch, *c);
   if (u64{c->block[0]} * c->block[1] > kMaxItems ||
       u64{c->block[0]} * c->block[1] * c->block[2] - 1 >= kMaxItems)
@@ -171,6 +175,8 @@ int emu_launch_run(emu_launch* l, const emu_config* c, char* error, size_t error
   if (run_grid(l->launch, entry))
     return 0;
   return tell(error, error_size, l->launch.error);
+} catch (const std::exception& e) {
+  return tell(error, error_size, e.what());
 }
 
 size_t emu_launch_reports(const emu_launch* l, emu_report* out, size_t capacity) {

@@ -2,11 +2,14 @@
 #include "lds.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
 #include "launch.hpp"
 #include "modifiers.hpp"
+#include "program.hpp"
 
 namespace emu {
 namespace {
@@ -118,7 +121,61 @@ void record(const Wave& w, u32 address, u32 bytes, Access access, bool joins, bo
   });
 }
 
+// Calls f(load, what it writes, whether it is the wave's own) for direct-to-LDS loads in flight until it says
+// yes. Those of other waves count when a barrier came after them; before it, what they write is a race.
+template <class F> bool any_staged(const Wave& w, F&& f) {
+  const Group& g = *w.group;
+  for (const auto& other : g.waves) {
+    const auto& ring = g.staged[other->number];
+    const bool own = other.get() == &w;
+    for (u32 k = ring.empty() ? other->vm.tail : other->vm.head; k != other->vm.tail; ++k) {
+      const InFlight& load = other->vm.items[k % 64];
+      if (load.to_lds && (own || load.sequence < g.epoch_begin) && f(load, ring[load.lds_slot], own))
+        return true;
+    }
+  }
+  return false;
+}
+
+// Whether a load writes one of the bytes [first, end).
+bool reaches(const StagedLds& s, u64 first, u64 end) {
+  const u64 base = s.base, all = u64{s.bytes} * kLanes;
+  if (end <= base || first >= base + all)
+    return false;
+  const u64 low = (std::max(first, base) - base) / s.bytes;
+  const u64 high = (std::min(end, base + all) - 1 - base) / s.bytes;
+  return s.lanes >> low << (kLanes - 1 - (high - low));
+}
+
+void report_staged(Wave& w, const Inst& i, int lane, u32 address, u32 bytes) {
+  any_staged(w, [&](const InFlight& load, const StagedLds& s, bool own) {
+    if (!reaches(s, address, u64{address} + bytes))
+      return false;
+    char text[160];
+    std::snprintf(text, sizeof(text),
+                  "LDS that %s load of pc 0x%x writes, which is in flight: missing s_waitcnt vmcnt%s",
+                  own ? "the" : "another wave's", w.program->insts[load.pc].pc,
+                  own ? "" : " before the barrier");
+    w.group->launch->report(w, i, kCheckWaits, Severity::Error, lane, address, text);
+    return true;
+  });
+}
+
 } // namespace
+
+bool near_staged(const Wave& w, const u32* addresses, u64 lanes, u32 bytes) {
+  const Group& g = *w.group;
+  if (std::ranges::all_of(g.staged, [](const auto& ring) { return ring.empty(); }))
+    return false;
+  u64 low = ~u64{0}, high = 0;
+  for (u64 m = lanes; m; m &= m - 1) {
+    const u64 at = addresses[std::countr_zero(m)];
+    low = std::min(low, at);
+    high = std::max(high, at);
+  }
+  return any_staged(w,
+                    [&](const InFlight&, const StagedLds& s, bool) { return reaches(s, low, high + bytes); });
+}
 
 u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access access, const u8* data) {
   Group& g = *w.group;
@@ -131,6 +188,8 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
   u8* at = g.lds.data() + address;
   if (address % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned LDS access");
+  if (!has(i, Modifiers::kLds)) // loads to LDS land in order
+    report_staged(w, i, lane, address, bytes);
   auto [race, undefined, early] = look(w, address, bytes, access);
   bool joins = access == Access::Atomic || (race && !undefined && data && std::memcmp(at, data, bytes) == 0);
   record(w, address, bytes, access, joins, has(i, Modifiers::kLds));

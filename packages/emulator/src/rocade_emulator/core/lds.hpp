@@ -19,6 +19,9 @@ u8* touch_lds(Wave& w, const Inst& i, int lane, u32 address, u32 bytes, Access a
 template <u32 kBytes> bool read_lds(const Wave& w, const u32* addresses);
 template <u32 kBytes> bool write_lds(const Wave& w, const u32* addresses, u64 lanes, bool landed = false);
 
+// Whether some of these accesses may reach LDS that a direct-to-LDS load in flight is going to write.
+bool near_staged(const Wave& w, const u32* addresses, u64 lanes, u32 bytes);
+
 // A barrier opens.
 void begin_epoch(Group& g);
 // The first operation that is not known to be over, or not of an earlier epoch.

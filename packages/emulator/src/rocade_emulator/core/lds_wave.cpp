@@ -157,13 +157,13 @@ template <u32 kBytes> bool look_closer(const Wave& w, const u32* addresses, u64 
 } // namespace
 
 template <u32 kBytes> bool read_lds(const Wave& w, const u32* addresses) {
-  if (!fit(w, addresses, w.exec(), kBytes))
+  if (!fit(w, addresses, w.exec(), kBytes) || near_staged(w, addresses, w.exec(), kBytes))
     return false;
   return try_read<kBytes>(w, addresses) || look_closer<kBytes>(w, addresses, w.exec(), false);
 }
 
 template <u32 kBytes> bool write_lds(const Wave& w, const u32* addresses, u64 lanes, bool landed) {
-  if (!fit(w, addresses, lanes, kBytes))
+  if (!fit(w, addresses, lanes, kBytes) || (!landed && near_staged(w, addresses, lanes, kBytes)))
     return false;
   Group& g = *w.group;
   if (!may_write<kBytes>(w, addresses, lanes) && !look_closer<kBytes>(w, addresses, lanes, true))

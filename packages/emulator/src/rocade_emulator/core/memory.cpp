@@ -1,8 +1,11 @@
 // Ranges of device memory and the bounds of strided views.
 #include "memory.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 namespace emu {
 namespace {
@@ -37,7 +40,7 @@ bool Range::covers(u64 address, u32 bytes) const {
 }
 
 // Workgroups on several host threads share the ranges of global memory, so bits are set atomically.
-bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
+bool mark_bytes(u8* defined, u64 first, u32 bytes, bool write) {
   for (u64 at = first, end = first + bytes; at < end;) {
     u64 next = std::min(end, (at / 8 + 1) * 8);
     u8 mask = static_cast<u8>((1u << (next - at)) - 1) << at % 8;
@@ -52,8 +55,17 @@ bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write) {
   return true;
 }
 
+void Unmap::operator()(u8* at) const { munmap(at, bytes); }
+
+SparseBytes sparse_bytes(u64 bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED)
+    throw std::bad_alloc();
+  return SparseBytes(static_cast<u8*>(at), Unmap{bytes});
+}
+
 bool Range::mark(u64 address, u32 bytes, bool write) {
-  return mark_bytes(defined, address - begin, bytes, write);
+  return mark_bytes(defined.get(), address - begin, bytes, write);
 }
 
 // Allocations lie so far apart that none of them shares a cache line with another, in the order of their
@@ -81,13 +93,30 @@ const Range* Memory::around(u64 address, u32 bytes, u32 hint) const {
   return nullptr;
 }
 
-Range* Memory::find(u64 address, u32 bytes, u32& hint) {
-  if (hint < ranges_.size() && ranges_[hint].covers(address, bytes))
+Range* Memory::find(u64 address, u32 bytes, bool write, u32& hint) {
+  auto fits = [&](const Range& r) { return (r.writable || !write) && r.covers(address, bytes); };
+  if (hint < ranges_.size() && fits(ranges_[hint]))
     return &ranges_[hint];
-  for (u32 k = 0; k < ranges_.size() && ranges_[k].begin <= address; ++k)
-    if (ranges_[k].covers(address, bytes))
+  Range* refused = nullptr;
+  for (u32 k = 0; k < ranges_.size() && ranges_[k].begin <= address; ++k) {
+    if (fits(ranges_[k]))
       return &ranges_[hint = k];
-  return nullptr;
+    if (!refused && ranges_[k].covers(address, bytes))
+      refused = &ranges_[k];
+  }
+  return refused;
+}
+
+bool Memory::defined(u64 address, u32 bytes) const {
+  auto by_any = [&](u64 at) {
+    return std::ranges::any_of(ranges_, [&](const Range& r) {
+      return r.covers(at, 1) && (!r.defined || mark_bytes(r.defined.get(), at - r.begin, 1, false));
+    });
+  };
+  for (u64 at = address; at < address + bytes; ++at)
+    if (!by_any(at))
+      return false;
+  return true;
 }
 
 } // namespace emu

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "types.hpp"
@@ -11,7 +12,15 @@
 namespace emu {
 
 // `defined` has a bit a byte: set those of [first, first + bytes) (write), or say whether all are set (read).
-bool mark_bytes(std::vector<u8>& defined, u64 first, u32 bytes, bool write);
+bool mark_bytes(u8* defined, u64 first, u32 bytes, bool write);
+
+// Cleared bytes whose untouched pages take no memory, as those of a huge buffer must not.
+struct Unmap {
+  u64 bytes = 0;
+  void operator()(u8* at) const;
+};
+using SparseBytes = std::unique_ptr<u8[], Unmap>;
+SparseBytes sparse_bytes(u64 bytes); // throws std::bad_alloc
 
 struct Range {
   u64 begin = 0, end = 0; // host addresses of the outermost bytes
@@ -22,7 +31,7 @@ struct Range {
   // View: element size and up to 8 dimensions by falling stride, in bytes; empty means every byte counts.
   u32 element = 0;
   std::vector<u64> sizes, strides;
-  std::vector<u8> defined; // one bit a byte when the range starts undefined, else empty
+  SparseBytes defined; // one bit a byte when the range starts undefined, else null
 
   // The hull holds these bytes; addresses may be near 2^64.
   bool spans(u64 address, u64 bytes) const {
@@ -38,8 +47,11 @@ public:
   void add(Range range);
   // The range that begins here holds arguments.
   void mark_arguments(u64 begin);
-  // The range that holds [address, address + bytes), or nullptr. `hint` remembers the last hit of the caller.
-  Range* find(u64 address, u32 bytes, u32& hint);
+  // The range that holds [address, address + bytes), or nullptr; of several, one that may be written if that
+  // is what it is for. `hint` remembers the last hit of the caller.
+  Range* find(u64 address, u32 bytes, bool write, u32& hint);
+  // Whether each of these bytes was written, or started out defined in one of the ranges that share it.
+  bool defined(u64 address, u32 bytes) const;
   // The range that was hit last, or nullptr.
   const Range* last(u32 hint) const { return hint < ranges_.size() ? &ranges_[hint] : nullptr; }
   // The range whose hull holds these bytes, holes included, or nullptr.

@@ -1,4 +1,5 @@
 // Who runs next: workgroups in residence on a host thread, their waves in turns, deadlock and step limits.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -77,11 +78,12 @@ std::string where_waves_are(const Resident& r) {
     for (const auto& w : g->waves) {
       if (w->state == WaveState::Done)
         continue;
-      const Inst& i = w->program->insts[w->pc];
+      bool waits = w->state == WaveState::AtBarrier; // its pc is behind the barrier
+      const Inst& i = w->program->insts[w->pc - waits];
       char line[160];
       std::snprintf(line, sizeof(line), "\n  workgroup (%u, %u, %u) wave %u: %s, pc 0x%x %s", g->id[0],
-                    g->id[1], g->id[2], w->number,
-                    w->state == WaveState::AtBarrier ? "at a barrier" : "running", i.pc, text_of(i).c_str());
+                    g->id[1], g->id[2], w->number, waits ? "at a barrier" : "running", i.pc,
+                    text_of(i).c_str());
       out += line;
     }
   return out;
@@ -256,21 +258,28 @@ std::unique_ptr<Group> make_group(Launch& launch, const Entry& entry, u64 number
 bool run_grid(Launch& launch, const Entry& entry) {
   std::atomic<u64> next{0};
   u64 total = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  auto work = [&] {
-    Runner runner(launch, entry, next, total);
+  auto guarded = [&launch](auto&& action) {
     try {
-      runner.run();
+      action();
     } catch (const std::exception& e) {
       std::lock_guard hold(launch.lock);
       if (launch.error.empty())
         launch.error = e.what();
       launch.stop = true;
     }
-    runner.publish();
+  };
+  auto work = [&] {
+    guarded([&] {
+      Runner runner(launch, entry, next, total);
+      guarded([&] { runner.run(); });
+      runner.publish();
+    });
   };
   std::vector<std::thread> threads;
-  for (u32 t = 1; t < launch.options.threads; ++t)
-    threads.emplace_back(work);
+  guarded([&] { // the system may not have as many threads
+    for (u64 t = 1; t < std::min<u64>(launch.options.threads, total); ++t)
+      threads.emplace_back(work);
+  });
   work();
   for (auto& t : threads)
     t.join();

@@ -57,7 +57,7 @@ bool mark_scratch(Wave& w, u64 address, u32 bytes, bool write) {
   if (defined.empty())
     return true;
   u64 first = address - reinterpret_cast<u64>(w.group->scratch.data());
-  return mark_bytes(defined, first, bytes, write);
+  return mark_bytes(defined.data(), first, bytes, write);
 }
 
 // Whether it is private memory of the wave; its lanes' bytes lie one after the other.
@@ -102,7 +102,7 @@ template Addresses addresses_of<Space::Buffer>(const Wave&, const Inst&, u32);
 
 bool plain_access(Wave& w, const Addresses& a, u32 bytes, bool write) {
   const Range* range = w.group->launch->memory->last(w.range_hint);
-  if (!range || range->element || !range->defined.empty() || (write && !range->writable))
+  if (!range || range->element || range->defined || (write && !range->writable))
     return false;
   u64 lanes = a.lanes & ~a.clamped, low = ~u64{0}, high = 0, bits = 0;
   for (u64 m = lanes; m; m &= m - 1) {
@@ -132,7 +132,7 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
                     "read of private memory that was never written");
     return reinterpret_cast<u8*>(address);
   }
-  Range* range = launch.memory->find(address, bytes, w.range_hint);
+  Range* range = launch.memory->find(address, bytes, write, w.range_hint);
   if (!range || (write && !range->writable)) {
     const char* what =
         !range ? (write ? "write out of bounds" : "read out of bounds") : "write to a read-only range";
@@ -141,7 +141,8 @@ u8* touch_memory(Wave& w, const Inst& i, int lane, u64 address, u32 bytes, bool 
   }
   if (launch.checks(kCheckAlignment) && (address + range->shift) % std::min(bytes, 4u))
     launch.report(w, i, kCheckAlignment, Severity::Error, lane, address, "misaligned global access");
-  if (!range->defined.empty() && !range->mark(address, bytes, write) && launch.checks(kCheckUninitialised))
+  if (range->defined && !range->mark(address, bytes, write) && launch.checks(kCheckUninitialised) &&
+      !launch.memory->defined(address, bytes))
     launch.report(w, i, kCheckUninitialised, Severity::Error, lane, address,
                   "read of memory that was never written");
   return reinterpret_cast<u8*>(address);
@@ -197,7 +198,7 @@ void load_to_lds(Wave& w, const Inst& i, const Addresses& a, u32 bytes, bool is_
       std::memset(data + bytes, 0xff, 4 - bytes);
   }
   count_memory(w, a, bytes, plain, false);
-  issue_vm(w, {.pc = w.pc, .to_lds = true, .lds_slot = slot});
+  issue_vm(w, {.pc = w.pc, .to_lds = true, .sequence = w.group->sequence, .lds_slot = slot});
 }
 
 } // namespace emu

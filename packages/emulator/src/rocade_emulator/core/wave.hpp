@@ -21,7 +21,7 @@ struct InFlight {
   bool to_lds = false;    // direct-to-LDS: LDS is written when this retires
   u16 first = 0;          // destination registers
   u8 count = 0;
-  u32 sequence = 0; // Group::sequence, of an operation in the lgkm queue
+  u32 sequence = 0; // Group::sequence, of an operation in the lgkm queue and of a direct-to-LDS load
   u32 lds_slot = 0; // to_lds: entry of the wave's staged LDS writes
 };
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_int32, c_void_p
 from typing import Any, NoReturn, cast
 
-from rocade_kernels import _abi, _native
+from rocade_kernels import _native
+from rocade_kernels.runtime import _packed
 from rocade_kernels.runtime._arguments import Arguments
 from rocade_kernels.runtime._interface import Grid
 from rocade_kernels.runtime._library import DeviceError, Library
@@ -20,7 +21,7 @@ AFTER_FORK = (
 )
 # Returns whether the launch is worth another try, after it has changed something.
 Mend = Callable[[int], bool]
-_pack = _abi.QUEUE.pack
+_pack = _packed.QUEUE.pack
 
 
 class DriverFunction:
@@ -107,7 +108,7 @@ class DriverFunction:
         if self._mend(code):
             code = self._launch(queued)
         if code:
-            x, y, z, block, lds = _abi.QUEUE.unpack(queued)[2:7]
+            x, y, z, block, lds = _packed.QUEUE.unpack(queued)[2:7]
             what = f"{self.name}, grid ({x}, {y}, {z}), block {block}, {lds} bytes of dynamic local memory"
             raise self._library.error(what, self._launch_name, code)
 
@@ -124,7 +125,7 @@ def _queue(entry: Any) -> Callable[[bytes], int]:  # noqa: ANN401  a ctypes func
         return cast("Callable[[bytes], int]", function)
 
     def launch(queued: bytes) -> int:
-        _, handle, x, y, z, block, lds, stream, params = _abi.QUEUE.unpack(queued)
+        _, handle, x, y, z, block, lds, stream, params = _packed.QUEUE.unpack(queued)
         on = (c_void_p(stream), c_void_p(params), None)
         return int(entry(c_void_p(handle), x, y, z, block, 1, 1, lds, *on))
 

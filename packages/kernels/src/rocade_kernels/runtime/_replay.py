@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_int64, c_void_p, py_object
 from typing import Any, NamedTuple
 
-from rocade_kernels import _abi, _native
+from rocade_kernels import _native
 from rocade_kernels._cache import BuildError
+from rocade_kernels.runtime import _packed
 from rocade_kernels.runtime._arguments import Arguments
 from rocade_kernels.runtime._interface import Grid
 
@@ -55,6 +56,9 @@ class Replay:
             BuildError: there is no native library.
         """
         lib = ctypes.PyDLL(_native.library()._name)
+        size = _function(lib, "rk_replay_launch_size", c_int64, [])()
+        if size != _packed.LAUNCH.size:
+            raise BuildError(f"rk_launch has {size} bytes; expected {_packed.LAUNCH.size}")
         table = _function(lib, "rk_replay_create", c_void_p, [c_void_p])(read)
         self._table = c_void_p(table)
         self._learn = _function(lib, "rk_replay_learn", c_int32, [c_void_p, ctypes.c_char_p, c_void_p])
@@ -91,7 +95,7 @@ class Replay:
         flat = (c_int64 * (3 * len(places)))(*[number for place in places for number in place])
         objects = (c_void_p * len(tensors))(*map(id, tensors))
         block = launched.args.block
-        packed = _abi.LAUNCH.pack(
+        packed = _packed.LAUNCH.pack(
             op,
             *(launched.function, launched.launch),
             *launched.grid,
@@ -119,7 +123,10 @@ def replay(read: int) -> Replay | None:
 
 
 def _function(
-    lib: ctypes.PyDLL, name: str, result: type[c_int32] | type[c_void_p] | None, arguments: Sequence[Any]
+    lib: ctypes.PyDLL,
+    name: str,
+    result: type[c_int32] | type[c_int64] | type[c_void_p] | None,
+    arguments: Sequence[Any],
 ) -> Callable[..., Any]:
     function = lib[name]  # a new object each time, whose types are its own
     function.restype, function.argtypes = result, list(arguments)

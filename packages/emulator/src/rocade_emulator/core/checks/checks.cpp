@@ -3,6 +3,9 @@
 
 #include <cstdio>
 #include <span>
+#include <string>
+
+#include "program.hpp"
 
 namespace emu {
 namespace {
@@ -21,16 +24,45 @@ bool overwrites_in_order(const Wave& w, const Inst& i, const Use& u) {
   return true;
 }
 
+// A load into one of these registers that is in flight, and the counter to wait for. The youngest, since all
+// of them must be over.
+struct Loading {
+  const InFlight* load = nullptr;
+  const char* counter = "";
+};
+Loading loading(const Wave& w, const Use& u) {
+  auto youngest = [&](const Queue<64>& q) -> const InFlight* {
+    for (u32 k = q.tail; k != q.head; --k)
+      if (const InFlight& f = q.items[(k - 1) % 64];
+          f.scalar == (u.kind == Kind::Scalar) && f.first < u.index + u.count && u.index < f.first + f.count)
+        return &f;
+    return nullptr;
+  };
+  const InFlight *vm = youngest(w.vm), *lgkm = youngest(w.lgkm);
+  if (vm && lgkm && vm->pc == lgkm->pc)
+    return {vm, "vmcnt and lgkmcnt"}; // FLAT
+  return vm ? Loading{vm, "vmcnt"} : Loading{lgkm, "lgkmcnt"};
+}
+
+// "v3", or "v3..5".
+std::string names_of(const Use& u) {
+  const bool agpr = u.kind == Kind::Vector && u.index >= kAccBase;
+  const int first = agpr ? u.index - kAccBase : u.index;
+  std::string name = (u.kind == Kind::Scalar ? "s" : agpr ? "a" : "v") + std::to_string(first);
+  return u.count == 1 ? name : name + ".." + std::to_string(first + u.count - 1);
+}
+
 void check_pending(Wave& w, const Inst& i, const Use& u, Launch& launch) {
   bool vector = u.kind == Kind::Vector;
   bool hit = vector ? w.pending.any(u.index, u.count) : w.s_pending.any(u.index, u.count);
   if (!hit || (vector && overwrites_in_order(w, i, u)))
     return;
-  char text[96];
-  int number = u.index >= kAccBase ? u.index - kAccBase : u.index;
-  std::snprintf(text, sizeof(text), "%s %s%d..%d while a load into it is in flight: missing s_waitcnt",
-                u.write ? "write to" : "read of", vector ? (u.index >= kAccBase ? "a" : "v") : "s", number,
-                number + u.count - 1);
+  const auto [load, counter] = loading(w, u);
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                "%s %s while the load of pc 0x%x into it is in flight: missing s_waitcnt %s",
+                u.write ? "write to" : "read of", names_of(u).c_str(),
+                load ? w.program->insts[load->pc].pc : 0, counter);
   launch.report(w, i, kCheckWaits, Severity::Error, -1, u.index, text);
 }
 

@@ -109,33 +109,34 @@ def append(
     values = _places(value, v_cache)
     key_bytes, value_bytes = key_dim * size, v_cache.shape[3] * size
     unit = hip_launch.alignment(*keys, *values, key_bytes, value_bytes)
-    gpu = gpu_of(key)
-    magic = _page_magic(page_size)
-    arrays = tuple(array.data_ptr() for array in tensors[2:])
-    if _is_dense(keys, heads, key_bytes) and keys[1:3] == values[1:3] and keys[4:] == values[4:]:
-        found = _dense(key.shape[0], heads * key_bytes) if unit == hip_launch.PACK_BYTES else None
-        if found is not None and key_bytes == value_bytes:
-            launcher = gpu.kernel(APPEND_DENSE)
-            args = launcher.arguments()
-            args.fill(
-                *(keys[0], values[0], arrays[0], arrays[1], arrays[3], arrays[2], keys[3], values[3]),
-                *(keys[4] // unit, entries, magic, *found[1], batch, pool, page_size),
-            )
-            launcher.launch(found[0], hip_launch.APPEND_THREADS, args, tensors, (k_cache, v_cache))
-            return
-    grid, shape = _shape(key.shape[0], heads, key_bytes, value_bytes, page_size, unit, gpu.units)
-    launcher = gpu.kernel(APPEND)
+    reads, writes = tensors, (k_cache, v_cache)
+    tables = tuple(array.data_ptr() for array in tensors[2:])
+    counts = (entries, _page_magic(page_size))
+    alike = key_bytes == value_bytes and keys[1:3] == values[1:3] and keys[4:] == values[4:]
+    dense = alike and unit == hip_launch.PACK_BYTES and _is_dense(keys, heads, key_bytes)
+    if dense and (found := _dense(key.shape[0], heads * key_bytes)):
+        places = (keys[0], values[0], tables[0], tables[1], tables[3], tables[2], keys[3], values[3])
+        dense_args = (*places, keys[4] // unit, *counts, *found[1], batch, pool, page_size)
+        _launch(APPEND_DENSE, found[0], hip_launch.APPEND_THREADS, dense_args, reads, writes)
+        return
+    units = gpu_of(key).units
+    grid, shape = _shape(key.shape[0], heads, key_bytes, value_bytes, page_size, unit, units)
+    args = (*keys, *values, *tables, *counts, key.shape[0], batch, pool, *shape, unit, 0)
+    _launch(APPEND, grid, hip_launch.THREADS, args, reads, writes)
+
+
+def _launch(
+    kernel: Kernel,
+    grid: hip_launch.Grid,
+    block: int,
+    values: tuple[int, ...],
+    reads: tuple[torch.Tensor, ...],
+    writes: tuple[torch.Tensor, ...],
+) -> None:
+    launcher = gpu_of(reads[0]).kernel(kernel)
     args = launcher.arguments()
-    args.fill(
-        *keys,
-        *values,
-        *arrays,
-        *(entries, magic, key.shape[0], batch, pool),
-        *shape,
-        unit,
-        0,
-    )
-    launcher.launch(grid, hip_launch.THREADS, args, tensors, (k_cache, v_cache))
+    args.fill(*values)
+    launcher.launch(grid, block, args, reads, writes)
 
 
 def _places(new: torch.Tensor, cache: torch.Tensor) -> tuple[int, ...]:

@@ -43,11 +43,13 @@ class EmulatedFunction:
     ) -> None:
         """See `Function.launch`. The kernel has the elements of `reads` and `writes`, and no other memory.
 
+        It may read what is only in `writes` after it wrote it, not before.
+
         Raises:
             EmulationError: the run stopped early or, unless the emulation keeps findings, has one.
         """
         emulator, emulation = _emulator(), self._emulation
-        buffers = [*map(emulator.ReadOnly, reads), *writes]
+        buffers = [*map(emulator.ReadOnly, reads), *map(emulator.Undefined, writes)]
         try:
             result = emulator.launch(
                 self._program,

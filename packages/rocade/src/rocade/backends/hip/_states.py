@@ -105,6 +105,23 @@ def _dense_pair(
     return None if found is None else (found.grid, found)
 
 
+def _merged_dense(gpu: Gpu, tensors: tuple[torch.Tensor, ...], at: tuple[int, ...]) -> bool:
+    """Launch the plain variant if it takes the tensors of `merge_pair`, whose addresses are `at`."""
+    a, w, b, x, out, y = at
+    if (a | b | out) % hip_launch.PACK_BYTES or not all(map(_CONTIGUOUS, tensors)):
+        return False
+    v = tensors[0]
+    rows, heads, dim = v.shape
+    found = _dense_pair(rows, heads, dim * v.itemsize, gpu.wave, y in (w, x))
+    if found is None:
+        return False
+    launcher = gpu.kernel(PAIR_DENSE, v.dtype)
+    args = launcher.arguments()
+    args.fill(*at, *found[1])
+    launcher.launch(found[0], hip_launch.PAIR_THREADS, args, tensors[:4], tensors[4:])
+    return True
+
+
 def merge_pair(
     v_a: torch.Tensor,
     s_a: torch.Tensor,
@@ -123,14 +140,8 @@ def merge_pair(
     if not (a and b and out and w and x and y) and (error := freed(v_a, s_a, v_b, s_b, v_out, s_out)):
         raise error
     tensors = (v_a, s_a, v_b, s_b, v_out, s_out)
-    if mask is None and not (a | b | out) % hip_launch.PACK_BYTES and all(map(_CONTIGUOUS, tensors)):
-        found = _dense_pair(rows, heads, dim * size, gpu.wave, y in (w, x))
-        if found is not None:
-            launcher = gpu.kernel(PAIR_DENSE, v_a.dtype)
-            args = launcher.arguments()
-            args.fill(a, w, b, x, out, y, *found[1])
-            launcher.launch(found[0], hip_launch.PAIR_THREADS, args, tensors[:4], tensors[4:])
-            return
+    if mask is None and _merged_dense(gpu, tensors, (a, w, b, x, out, y)):
+        return
     grid, tiles = _pair_tiles(rows, heads, dim * size)
     a_row, a_head, _ = v_a.stride()
     b_row, b_head, _ = v_b.stride()
