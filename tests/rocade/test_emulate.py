@@ -151,7 +151,7 @@ def test_generators_may_leave_out_of_order() -> None:
 def test_a_freed_mask_is_not_taken_for_no_mask() -> None:
     mask = torch.zeros(3, dtype=torch.bool)
     mask.untyped_storage().resize_(0)
-    with rocade.emulate(TARGET), pytest.raises(ValueError, match="mask: got .* storage was freed"):
+    with rocade.emulate(TARGET), pytest.raises(ValueError, match=r"mask: got .* storage was freed"):
         rocade.merge_state_in_place(*state(), *state(), mask=mask)
 
 
