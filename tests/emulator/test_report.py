@@ -114,7 +114,7 @@ def test_findings_are_readable() -> None:
     assert "lane 6" in text
     assert "seen 4 times" in text
     read = next(report for report in result.reports if "read" in report.detail)
-    assert read.where == "byte 280 of argument 0", "a hole of the view, inside its hull"
+    assert read.where == "byte 280 of argument 0, in a hole between its elements"
 
 
 def test_table_and_json_hold_the_same() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -101,6 +103,58 @@ def test_contexts_nest_and_can_be_entered_again() -> None:
     assert _device.place(CPU).emulated is False
 
 
+def test_threads_and_tasks_may_share_one_object() -> None:
+    emulation, both = rocade.emulate(TARGET), threading.Barrier(2, timeout=60)
+    seen: list[tuple[bool, bool]] = []
+
+    def enter() -> None:
+        with emulation:
+            both.wait()
+            inside = _device.place(CPU).emulated
+            both.wait()
+        seen.append((inside, _device.place(CPU).emulated))
+
+    threads = [threading.Thread(target=enter) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [(True, False)] * 2
+
+    async def task(turns: int) -> bool:
+        with emulation:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        return _device.place(CPU).emulated
+
+    async def tasks() -> list[bool]:
+        return await asyncio.gather(task(2), task(1), task(3))
+
+    assert asyncio.run(tasks()) == [False] * 3
+
+
+def test_generators_may_leave_out_of_order() -> None:
+    def inside(target: str) -> Iterator[str]:
+        with rocade.emulate(target):
+            yield target
+
+    first, second = inside(TARGET), inside("gfx950")
+    next(first), next(second)
+    first.close()
+    assert _device.target(CPU) == "gfx950"
+    second.close()
+    assert _device.place(CPU).emulated is False
+    with pytest.raises(RuntimeError, match="left in another thread"):
+        rocade.emulate(TARGET).__exit__(None, None, None)
+
+
+def test_a_freed_mask_is_not_taken_for_no_mask() -> None:
+    mask = torch.zeros(3, dtype=torch.bool)
+    mask.untyped_storage().resize_(0)
+    with rocade.emulate(TARGET), pytest.raises(ValueError, match=r"mask: got .* storage was freed"):
+        rocade.merge_state_in_place(*state(), *state(), mask=mask)
+
+
 def test_the_cpu_backend_is_refused_inside() -> None:
     with rocade.emulate(TARGET), pytest.raises(rocade.ArchCapabilityError, match="target is gfx942"):
         rocade.merge_state(*state(), *state(), backend="cpu")
@@ -188,10 +242,13 @@ def test_settings_reach_the_emulator() -> None:
         ({"target": "gfx90a"}, "target: got 'gfx90a', expected one of 'gfx942'"),
         ({"target": "sm_90"}, "target: got 'sm_90'"),
         ({"target": "cpu"}, "target: got 'cpu'"),
+        ({"target": None}, "target: got None"),
         ({"schedule": "fair"}, "schedule: got 'fair', expected one of 'round_robin'"),
         ({"checks": ["waits", "luck"]}, r"checks: got \['luck'\]"),
         ({"checks": "luck"}, r"checks: got \['luck'\]"),
+        ({"checks": 3}, "checks: got 3"),
         ({"quantum": 0}, "quantum: got 0"),
+        ({"seed": "1"}, "seed: got '1', expected an int"),
         ({"threads": True}, "threads: got True"),
         ({"on_report": "ignore"}, "on_report: got 'ignore', expected 'raise' or 'keep'"),
     ],

@@ -258,6 +258,22 @@ BAD = {
     "backend: got 'fastest'": lambda: cascade.merge_state(V, S, V, S, backend="fastest"),
     "v_a: got a tensor that requires grad": lambda: cascade.merge_state(V.clone().requires_grad_(), S, V, S),
     "s_b: got a tensor that requires grad": lambda: cascade.merge_state(V, S, V, S.clone().requires_grad_()),
+    "out\\[0\\]: got strides \\[8, 8, 1\\]": lambda: cascade.merge_state(
+        V, S, V, S, out=(torch.empty(48).as_strided((4, 2, 8), (8, 8, 1)), S.clone())
+    ),
+    "out\\[1\\]: got strides \\[1, 1\\]": lambda: cascade.merge_state(
+        V, S, V, S, out=(V.clone(), torch.empty(5).as_strided((4, 2), (1, 1)))
+    ),
+    "out\\[1\\]: got a lazily negated view": lambda: cascade.merge_state(
+        V, S, V, S, out=(V.clone(), torch._neg_view(S.clone()))
+    ),
+    "s: got a lazily negated view": lambda: cascade.merge_state_in_place(
+        V.clone(), torch._neg_view(S.clone()), V, S
+    ),
+    "out: got a tensor that requires grad": lambda: cascade.attention_sum(
+        V[:, None], out=V.clone().requires_grad_()
+    ),
+    "head_dim: got 0": lambda: cascade.merge_states(torch.empty(4, 1, 2, 0), S[:, None]),
     "v_b: got a lazily negated view": lambda: cascade.merge_state(V, S, torch._neg_view(V), S),
 }
 

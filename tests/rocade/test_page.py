@@ -143,6 +143,32 @@ def test_malformed_caches_are_named() -> None:
         call(paged_kv_cache=(k, k.half()))
 
 
+def test_memory_that_is_shared_or_wanted_by_autograd_is_named() -> None:
+    pages = torch.zeros(9, 2, SIZE, HEADS, DIM)
+    k, v = pages.unbind(1)
+    one_page, sliding = pages[:1].expand(9, -1, -1, -1, -1), torch.zeros(9 * SIZE * HEADS * DIM)
+    overlapping = sliding.as_strided(k.shape, (SIZE * HEADS * DIM, DIM, DIM, 1))
+    tokens = torch.ones(6, HEADS, DIM)
+    for changed, message in (
+        ({"paged_kv_cache": one_page}, r"paged_kv_cache \(K\): got strides \[0, "),
+        ({"paged_kv_cache": (k, overlapping)}, r"paged_kv_cache \(V\): got strides"),
+        ({"paged_kv_cache": (k, k)}, "paged_kv_cache: got K and V at the same address"),
+        (
+            {"paged_kv_cache": pages, "append_key": k[1, :1].expand(6, -1, -1)},
+            "append_key: got memory",
+        ),
+        ({"paged_kv_cache": (k, v), "append_value": v[3, :1].expand(6, -1, -1)}, "append_value: got memory"),
+        ({"append_key": tokens.clone().requires_grad_()}, "append_key: got a tensor that requires grad"),
+        ({"paged_kv_cache": pages.clone().requires_grad_()}, r"paged_kv_cache \(K\): got a tensor that req"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            call(**changed)
+    assert not pages.any()
+    interleaved = torch.zeros(9, SIZE, HEADS, 2, DIM)  # K and V in turns, head by head
+    call(paged_kv_cache=(interleaved[..., 0, :], interleaved[..., 1, :]))
+    assert interleaved[..., 0, :].any()
+
+
 def test_seq_lens() -> None:
     assert get_seq_lens(ints(2, 4, 4, 7, 8), ints(3, 9, 4, 1), 4).tolist() == [7, 0, 12, 1]
     assert get_seq_lens(ints(0), ints(), 4).tolist() == []

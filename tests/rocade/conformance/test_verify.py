@@ -70,6 +70,7 @@ def test_a_refusal_has_the_tables_words() -> None:
         (["--cases", "3", "--full"], "neither --full nor --case"),
         (["--record", "--cases", "3"], "leave out --op, --case and --cases"),
         (["--out", "x.json"], "give both"),
+        (["--record", "--out", "not-there/x.json"], "in none that exists"),
         (["--add", "not-there.json"], "not-there.json"),
         (["--backend", "cuda"], "'cuda' does not exist"),
         (["--record", "--case", "1"], "whole record"),

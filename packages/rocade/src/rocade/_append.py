@@ -15,6 +15,7 @@ from rocade import _checks, _dispatch, _layout, _replay, _request
 from rocade._errors import invalid
 from rocade._layout import PagedCache
 from rocade._plan import KV
+from rocade._run_checks import overlap
 
 __all__ = ["PagedCache", "append", "check_lengths", "tensors"]
 
@@ -46,6 +47,7 @@ def append(
     _check_cache(kv)
     _check_tokens("append_key", key, kv.k)
     _check_tokens("append_value", value, kv.v)
+    _check_apart(key, value, kv)
     if key.shape[0] != value.shape[0]:
         raise invalid("append_value", f"{value.shape[0]} tokens", f"{key.shape[0]}, as append_key has")
     batch = _token_array("batch_indices", batch_indices, key)
@@ -111,6 +113,7 @@ def _check_cache(kv: KV) -> None:
         raise invalid("paged_kv_cache", given, "K and V alike but for head_dim")
     for name, pool in (("paged_kv_cache (K)", k), ("paged_kv_cache (V)", v)):
         _layout.check_rows_contiguous(name, pool)
+        _layout.check_writable(name, pool)
 
 
 def _check_tokens(name: str, tokens: object, pool: torch.Tensor) -> None:
@@ -123,6 +126,22 @@ def _check_tokens(name: str, tokens: object, pool: torch.Tensor) -> None:
     if tokens.device != pool.device:
         raise invalid(name, f"device {tokens.device}", f"device {pool.device}, where the cache is")
     _layout.check_rows_contiguous(name, tokens)
+    _layout.check_no_grad(name, tokens)
+
+
+def _check_apart(key: torch.Tensor, value: torch.Tensor, kv: KV) -> None:
+    """Raise ValueError when tokens lie in the cache that is written, or K and V are one pool by mistake.
+
+    Pools that take turns in one buffer are common, so that they lie apart cannot be told from their extents.
+    """
+    for name, tokens in (("append_key", key), ("append_value", value)):
+        storage = tokens.untyped_storage().data_ptr()
+        if any(pool.untyped_storage().data_ptr() == storage and overlap(tokens, pool) for pool in kv):
+            raise invalid(
+                name, "memory of the cache", "memory of its own: it is read as the cache is written"
+            )
+    if kv.k.data_ptr() == kv.v.data_ptr() and kv.k.numel() and key.data_ptr() != value.data_ptr():
+        raise invalid("paged_kv_cache", "K and V at the same address", "a cache for each")
 
 
 def _token_array(name: str, array: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

@@ -56,13 +56,15 @@ def emulate(
         raise ImportError(
             f"rocade.emulate needs the emulator: pip install 'rocade[emulator]' ({error})"
         ) from error
-    name = target_of(target)
+    name = target_of(str(target))
     if name not in emulator.TARGETS:
         raise invalid("target", repr(target), "one of " + ", ".join(map(repr, emulator.TARGETS)))
     if schedule not in emulator.SCHEDULES:
         raise invalid("schedule", repr(schedule), "one of " + ", ".join(map(repr, emulator.SCHEDULES)))
     if on_report not in ON_REPORT:
         raise invalid("on_report", repr(on_report), "'raise' or 'keep'")
+    if not isinstance(checks, Iterable):
+        raise invalid("checks", repr(checks), "'all', 'none', or names of checks")
     asked = checks if isinstance(checks, str) else tuple(checks)
     names = () if asked in ("all", "none") else (asked,) if isinstance(asked, str) else asked
     unknown = [check for check in names if check not in emulator.CHECKS]
@@ -71,5 +73,7 @@ def emulate(
     for what, number in (("quantum", quantum), ("threads", threads)):
         if type(number) is not int or not 0 < number < 1 << 32:
             raise invalid(what, repr(number), "a positive int")
+    if type(seed) is not int:
+        raise invalid("seed", repr(seed), "an int")
     settings = {"schedule": schedule, "quantum": quantum, "seed": seed, "checks": asked, "threads": threads}
     return Emulation(name, settings, raises=on_report == "raise")

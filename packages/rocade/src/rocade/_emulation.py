@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -25,21 +25,27 @@ class Emulation:
     raises: bool = True
     results: list[Any] = field(default_factory=list)
     device: object = field(default=None, repr=False)
-    _entered: list[Token[Emulation | None]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        self._entered.append(_active.set(self))
+        _active.set((*_active.get(), self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _active.reset(self._entered.pop())
+        """Leave it: the last entry of this very object, which generators may not leave in order."""
+        entered = _active.get()
+        at = max((at for at, one in enumerate(entered) if one is self), default=None)
+        if at is None:
+            raise RuntimeError("rocade.emulate: left in another thread or task than it was entered in")
+        _active.set(entered[:at] + entered[at + 1 :])
 
 
-_active: ContextVar[Emulation | None] = ContextVar("rocade_emulation", default=None)
+# Entered and not yet left, outermost first. In the context and not in the objects, which threads may share.
+_active: ContextVar[tuple[Emulation, ...]] = ContextVar("rocade_emulation", default=())
 
 
 def current() -> Emulation | None:
     """The innermost emulation of this thread, or of this asyncio task."""
-    return _active.get()
+    entered = _active.get()
+    return entered[-1] if entered else None

@@ -5,6 +5,7 @@ Letters: N pages, S page size, n dense rows, Hkv heads, D head dims. Nothing is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -97,6 +98,27 @@ def check_no_grad(name: str, tensor: torch.Tensor) -> None:
         raise invalid(
             name, "a tensor that requires grad", "a call under torch.no_grad(): there is no backward"
         )
+
+
+def check_writable(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor to write into whose elements share memory, that wants a gradient, or is negated."""
+    check_no_grad(name, tensor)
+    if tensor.is_neg():
+        raise invalid(name, "a lazily negated view", "a tensor of stored values, as .resolve_neg() makes")
+    if not tensor.is_contiguous() and not _is_spread(tensor.shape, tensor.stride()):
+        raise invalid(name, f"strides {list(tensor.stride())}", "memory of its own for every element")
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_spread(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Whether each dimension steps over all that smaller steps reach, as in any slice of a dense tensor."""
+    reach = 0
+    for step, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if step <= reach:
+                return False
+            reach += (size - 1) * step
+    return True
 
 
 def _check_dense_shape(name: str, tensor: object, layout: Layout) -> None:

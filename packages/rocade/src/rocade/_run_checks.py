@@ -12,7 +12,7 @@ import torch
 from arch_caps import Request
 from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
-from rocade._layout import check_no_grad, check_rows_contiguous
+from rocade._layout import check_no_grad, check_rows_contiguous, check_writable
 from rocade._plan import State
 
 
@@ -48,8 +48,7 @@ def result(
     if given is None:
         return torch.empty(shape, dtype=dtype, device=q.device)
     same(name, given, shape, dtype, q.device)
-    if any(stride == 0 and size > 1 for size, stride in zip(given.shape, given.stride(), strict=True)):
-        raise invalid(name, f"strides {given.stride()}", "an element of its own for each result")
+    check_writable(name, given)
     if overlap(given, q):
         raise invalid(name, "memory of q", "memory of its own: q is read while the result is written")
     storage = given.untyped_storage().data_ptr()  # asked first: the comparison of elements is slower

@@ -49,7 +49,7 @@ def merge_state(
         v_out.copy_(v_a)
         s_out.copy_(s_a)
         merge_state_in_place(v_out, s_out, v_b, s_b, mask, backend)
-    elif v_a.numel():
+    elif _is_some(v_a):
         chosen = _backend(Op.MERGE_STATE, v_a, backend)
         chosen.merge_state(v_a, s_a, v_b, s_b, v_out, s_out)
         if out is None:
@@ -75,7 +75,7 @@ def merge_state_in_place(
     _checked_state((v, s), v, v.shape, (v_other, s_other), names=("v", "s"))
     if mask is not None:
         mask = _row_mask(mask, v)
-    if v.numel():
+    if _is_some(v):
         chosen = _backend(Op.MERGE_STATE_IN_PLACE, v, backend)
         chosen.merge_state_in_place(v, s, v_other, s_other, mask)
         if mask is None:
@@ -94,7 +94,7 @@ def merge_states(v: torch.Tensor, s: torch.Tensor, out: State | None, backend: s
     _check_v("v", v, 4)
     s, shape = _lse("s", s, v), (v.shape[0], *v.shape[2:])
     v_out, s_out = _state_like(v, shape) if out is None else _checked_state(out, v, shape, (v, s))
-    if v_out.numel():
+    if _is_some(v_out):
         chosen = _backend(Op.MERGE_STATES, v, backend)
         chosen.merge_states(v, s, v_out, s_out)
         if out is None:
@@ -110,7 +110,7 @@ def variable_length_merge_states(
     s, indptr = _lse("s", s, v), _row_ranges(indptr, v)
     shape = (indptr.numel() - 1, *v.shape[1:])
     v_out, s_out = _state_like(v, shape) if out is None else _checked_state(out, v, shape, (v, s))
-    if v_out.numel():
+    if _is_some(v_out):
         chosen = _backend(Op.VARIABLE_LENGTH_MERGE_STATES, v, backend)
         chosen.variable_length_merge_states(v, s, indptr, v_out, s_out)
     return v_out, s_out
@@ -120,7 +120,7 @@ def attention_sum(v: torch.Tensor, out: torch.Tensor | None, backend: str) -> to
     """Sum `v [n, S, H, D]` over S."""
     _check_v("v", v, 4)
     v_out = _result(out, v, (v.shape[0], *v.shape[2:]))
-    if v_out.numel():
+    if _is_some(v_out):
         _backend(Op.ATTENTION_SUM, v, backend).attention_sum(v, v_out)
     return v_out
 
@@ -132,7 +132,7 @@ def variable_length_attention_sum(
     _check_v("v", v, 3)
     indptr = _row_ranges(indptr, v)
     v_out = _result(out, v, (indptr.numel() - 1, *v.shape[1:]))
-    if v_out.numel():
+    if _is_some(v_out):
         chosen = _backend(Op.VARIABLE_LENGTH_ATTENTION_SUM, v, backend)
         chosen.variable_length_attention_sum(v, indptr, v_out)
     return v_out
@@ -195,6 +195,15 @@ def _lse(name: str, s: object, v: torch.Tensor) -> torch.Tensor:
     return s.resolve_neg().to(torch.float32)
 
 
+def _is_some(v: torch.Tensor) -> bool:
+    """Whether there is anything to compute. Heads of no dims are refused: no kernel would write their lse."""
+    if v.numel():
+        return True
+    if not v.shape[-1]:
+        raise invalid("head_dim", 0, "at least 1")
+    return False
+
+
 def _are_tensors(v: object, s: object) -> bool:
     """Whether results may be made like these, before any other check."""
     return isinstance(v, torch.Tensor) and isinstance(s, torch.Tensor)
@@ -231,7 +240,7 @@ def _checked_state(
         raise invalid(names[1], _describe(s_out), expected)
     if s_out.device != like.device:
         raise invalid(names[1], f"device {s_out.device}", f"device {like.device}")
-    _check_writable(names[1], s_out)
+    _layout.check_writable(names[1], s_out)
     v_itself, s_itself = itself or (None, None)
     _check_apart(names[0], v_out, others[0], v_itself)
     _check_apart(names[1], s_out, others[1], s_itself)
@@ -258,16 +267,8 @@ def _checked_result(name: str, out: object, like: torch.Tensor, shape: tuple[int
     ):
         raise invalid(name, _describe(out), f"{like.dtype} {list(shape)} on {like.device}")
     _layout.check_rows_contiguous(name, out)
-    _check_writable(name, out)
+    _layout.check_writable(name, out)
     return out
-
-
-def _check_writable(name: str, out: torch.Tensor) -> None:
-    """Raise ValueError for an expanded tensor, whose rows share memory."""
-    if 0 in out.stride() and any(
-        n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)
-    ):
-        raise invalid(name, f"strides {list(out.stride())}", "memory of its own for every element")
 
 
 def _check_apart(
@@ -304,6 +305,8 @@ def _row_mask(mask: object, v: torch.Tensor) -> torch.Tensor:
         raise invalid("mask", _describe(mask), "a bool or uint8 tensor")
     if mask.shape != v.shape[:1] or mask.device != v.device:
         raise invalid("mask", f"{list(mask.shape)} on {mask.device}", f"[{v.shape[0]}] on {v.device}")
+    if mask.numel() and not mask.data_ptr():  # kernels would take its address for that of no mask
+        raise invalid("mask", "a tensor whose storage was freed", "memory")
     return mask.contiguous().view(torch.uint8)
 
 

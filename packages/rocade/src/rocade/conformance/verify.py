@@ -96,6 +96,8 @@ def _problem(options: argparse.Namespace) -> str:
         return "--record replaces a backend's whole record; leave out --op, --case and --cases"
     if options.out and not options.record:
         return "--out is where --record writes to; give both"
+    if options.out and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
+        return f"--out {options.out} is a folder, or in none that exists"  # said before the run, not after it
     into_checkout = options.add or (options.record and not options.out)
     if into_checkout and not (_checkout() / "arch_caps" / "evidence").is_dir():
         return "evidence is kept in a checkout, and rocade does not run from one; --record --out FILE works"
