@@ -14,6 +14,7 @@ import rocade_emulator as emu
 from rocade.conformance import oracle_states
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+NAN = float("nan")
 
 
 def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
@@ -26,7 +27,8 @@ def merged(target: str, dtype: str, a: Pair, b: Pair, **options: Any) -> Pair:
         program = emulated.program("merge_state", target, dtype, variant)
         emulated.merge_state(program, a, b, (v, s), **options)
         outs.append((v, s))
-    assert all(torch.equal(x, y) for x, y in zip(*outs, strict=True))
+    for x, y in zip(*outs, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
     return outs[0]
 
 
@@ -126,3 +128,16 @@ def test_offsets_beyond_32_bits(target: str) -> None:
     program = emulated.program("merge_state", target, "bf16", "strided")
     emulated.merge_state(program, (far_a, a[1]), (far_b, b[1]), (far_a, out))
     assert_state((far_a, out), oracle_states.merge_state(*a, *b), "bf16")
+
+
+@pytest.mark.parametrize("lses", [(NAN, 0.0), (0.0, NAN), (NAN, NAN), (NAN, NEG_INF), (-NEG_INF, 0.0)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_lse_that_is_no_number_poisons_its_row_alone(target: str, lses: tuple[float, float]) -> None:
+    a, b = random_state("fp32", 2, 3, 64), random_state("fp32", 2, 3, 64)
+    for state, lse in zip((a, b), lses, strict=True):
+        state[1][0] = lse
+    out, lse_out = merged(target, "fp32", a, b)
+    assert lse_out[0].isnan().all()
+    assert out[0].isnan().all()
+    rest = [x[1:] for x in (*a, *b)]
+    assert_state((out[1:], lse_out[1:]), oracle_states.merge_state(*rest), "fp32")

@@ -152,3 +152,26 @@ def test_slices_change_rounding_only(target: str) -> None:
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
     again = merged(target, "fp32", given, 4, schedule="random", seed=9, quantum=40)
     assert torch.equal(results[2][0], again[0]), "same inputs, same bits"
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_equal_states_do_not_drift(target: str, slices: int) -> None:
+    count, dim = 1024, 64
+    one = torch.rand(1, 1, 1, dim, generator=torch.Generator().manual_seed(5)) + 0.01
+    given = one.expand(1, count, 1, dim).contiguous(), torch.zeros(1, count, 1)
+    out, lse = merged(target, "fp32", given, slices)
+    unit = 2.0**-24
+    assert ((out - one[0]).abs() / one[0]).max() <= 4 * unit
+    assert lse.item() == 10.0  # log2 of the count
+
+
+@pytest.mark.parametrize("lses", [(NAN, 0.0), (0.0, NAN), (NAN, NAN), (NAN, NEG_INF), (-NEG_INF, 0.0)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_lse_that_is_no_number_poisons_its_row_alone(target: str, lses: tuple[float, float]) -> None:
+    v, s = random_state("fp32", 2, 2, 3, 64)
+    s[0] = torch.tensor(lses)[:, None]
+    out, lse = merged(target, "fp32", (v, s), 1)
+    assert lse[0].isnan().all()
+    assert out[0].isnan().all()
+    assert_state((out[1:], lse[1:]), oracle_states.merge_states(v[1:], s[1:]), "fp32")

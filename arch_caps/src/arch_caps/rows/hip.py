@@ -68,6 +68,7 @@ CASCADE_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/args.hpp",
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
     "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
+    "packages/kernels/src/rocade_kernels/hip/compensated.hpp",
     "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
     "packages/kernels/src/rocade_kernels/hip/cascade",
 )
@@ -84,6 +85,7 @@ ATTENTION_SOURCES = (
     "packages/kernels/src/rocade_kernels/hip/division.hpp",
     "packages/kernels/src/rocade_kernels/hip/attention",
     "packages/kernels/src/rocade_kernels/include/rocade/arch_caps.hpp",
+    "packages/kernels/src/rocade_kernels/hip/compensated.hpp",
     "packages/kernels/src/rocade_kernels/hip/log2_sum.hpp",
     "packages/kernels/src/rocade_kernels/hip/tiles",
     "packages/kernels/src/rocade_kernels/planner",

@@ -5,6 +5,7 @@
 // take every `slices`-th state of it and meet in LDS.
 #include "arch/types.hpp"
 #include "args.hpp"
+#include "compensated.hpp"
 #include "division.hpp"
 #include "log2_sum.hpp"
 
@@ -37,7 +38,9 @@ struct Mean {
     total += other.total * w;
   }
   ROCADE_DEVICE Four values() const { return total * (weight == 0.0f ? 0.0f : reciprocal(weight)); }
-  ROCADE_DEVICE float lse() const { return weight == 0.0f ? kNegativeInfinity : top + log2_sum(weight); }
+  ROCADE_DEVICE float lse() const {
+    return weight == 0.0f ? kNegativeInfinity : poisoned_by(weight, top + log2_sum(weight));
+  }
 };
 
 /// LDS in which the slices of a block meet.

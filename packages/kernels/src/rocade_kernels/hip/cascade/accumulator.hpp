@@ -1,6 +1,7 @@
 // What a thread keeps while it walks a list of states: a weighted mean in one pass, or a plain sum. All fp32.
 #pragma once
 #include "cascade/lists.hpp"
+#include "compensated.hpp"
 #include "log2_sum.hpp"
 
 namespace rocade {
@@ -13,8 +14,8 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
   static constexpr u32 kBatch = kAligned ? 4 : 1; // the slow path must not cost the fast one registers
   using Floats = Vector<float, kPacked>;
 
-  Floats total{};
-  float top = kNegativeInfinity, weight = 0.0f;
+  Floats total{}, lost{}; // lost: see compensated.hpp
+  float top = kNegativeInfinity, weight = 0.0f, lost_weight = 0.0f;
 
   const In* v; // of the next state
   i64 v_step;
@@ -65,54 +66,67 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
 
   /// Adds a batch to the total.
   ROCADE_DEVICE void take(const Batch& batch) {
+    Floats sum{};
     if constexpr (kWeighted) {
-      float lse[kBatch], next = top;
+      float lse[kBatch], next = top, weights = 0.0f;
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k) {
         lse[k] = place.handed_on(batch.lse[k]);
         next = __builtin_fmaxf(next, lse[k]);
       }
-      const float base = rescale(next);
+      const float keep = rescale(next);
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k) {
-        const float w = exp2(lse[k] - base);
-        weight += w;
-        total += widen<In, kPacked>(kept_if(w != 0.0f, batch.packs[k])) * w;
+        const float w = exp2(lse[k] - base());
+        weights += w;
+        sum += widen<In, kPacked>(kept_if(w != 0.0f, batch.packs[k])) * w;
       }
+      add(keep, sum, weights);
     } else {
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k)
-        total += widen<In, kPacked>(batch.packs[k]);
+        sum += widen<In, kPacked>(batch.packs[k]);
+      add_to<kPacked>(total, lost, 1.0f, sum);
     }
   }
 
-  /// Makes `next` the top, which is not below the one before; returns what to subtract from an lse: 0 while
-  /// there is no state, since -inf minus -inf is no number. No branches: loads would be moved behind them.
+  /// What is subtracted from an lse: 0 while there is no state, since -inf minus -inf is no number.
+  ROCADE_DEVICE float base() const { return top == kNegativeInfinity ? 0.0f : top; }
+
+  /// Makes `next` the top, which is not below the one before; returns the factor that totals are due. No
+  /// branches: loads would be moved behind them.
   ROCADE_DEVICE float rescale(float next) {
-    const float base = next == kNegativeInfinity ? 0.0f : next;
-    const float keep = exp2(top - base);
+    const float before = top;
     top = next;
-    weight *= keep;
-    total *= keep;
-    return base;
+    return exp2(before - base());
+  }
+
+  ROCADE_DEVICE void add(float keep, const Floats& sum, float weights) {
+    add_to(weight, lost_weight, keep, weights);
+    add_to<kPacked>(total, lost, keep, sum);
   }
 
   /// Adds what another slice has of the same columns.
   ROCADE_DEVICE void join(Floats other_total, float other_top, float other_weight) {
     if constexpr (kWeighted) {
-      const float factor = exp2(other_top - rescale(__builtin_fmaxf(top, other_top)));
-      weight += other_weight * factor;
-      total += other_total * factor;
+      const float keep = rescale(__builtin_fmaxf(top, other_top));
+      const float factor = exp2(other_top - base());
+      add(keep, other_total * factor, other_weight * factor);
     } else {
-      total += other_total;
+      add_to<kPacked>(total, lost, 1.0f, other_total);
     }
   }
 
-  /// The result of the list. The greatest weight is 1, so `weight` is below 1 only when there is no state.
+  ROCADE_DEVICE Floats whole() const { return total + lost; }
+  ROCADE_DEVICE float whole_weight() const { return weight + lost_weight; }
+
+  /// The result of the list. The greatest weight is 1, so the sum is below 1 only when there is no state.
   ROCADE_DEVICE Floats mean() const {
-    return kWeighted ? total * reciprocal(__builtin_fmaxf(weight, 1.0f)) : total;
+    return kWeighted ? whole() * reciprocal(__builtin_fmaxf(whole_weight(), 1.0f)) : whole();
   }
-  ROCADE_DEVICE float mean_lse() const { return top + log2_sum(__builtin_fmaxf(weight, 1.0f)); }
+  ROCADE_DEVICE float mean_lse() const {
+    return poisoned_by(weight, top + log2_sum(__builtin_fmaxf(whole_weight(), 1.0f)));
+  }
 };
 
 /// LDS in which the slices of a block meet. Neighbouring threads use neighbouring words: no bank conflicts.
@@ -123,12 +137,12 @@ template <int kPacked> struct Meeting {
 
   template <class A> ROCADE_DEVICE void put(const A& from) {
     const u32 at = thread_id();
+    const Vector<float, kPacked> whole = from.whole();
 #pragma unroll
     for (int q = 0; q < kQuads; ++q)
-      total[q][at] = Vector<float, 4>{from.total[q * 4], from.total[q * 4 + 1], from.total[q * 4 + 2],
-                                      from.total[q * 4 + 3]};
+      total[q][at] = Vector<float, 4>{whole[q * 4], whole[q * 4 + 1], whole[q * 4 + 2], whole[q * 4 + 3]};
     top[at] = from.top;
-    weight[at] = from.weight;
+    weight[at] = from.whole_weight();
   }
 
   /// For a thread of slice 0: adds what the others have put, in their order.

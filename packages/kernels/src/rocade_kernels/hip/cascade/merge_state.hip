@@ -8,6 +8,7 @@
 // head does not cross blocks, but it may cross waves: then they meet at a barrier. Each thread has one pack.
 #include "args.hpp"
 #include "cascade/place.hpp"
+#include "compensated.hpp"
 #include "log2_sum.hpp"
 
 namespace rocade {
@@ -20,20 +21,21 @@ using Floats = Vector<float, kPacked>;
 // Weights of two states in their merged one. An lse of -inf leaves its state out; two of them merge to zeros
 // and -inf. The greater weight is 1 before it is divided by their sum, so a sum below 1 is 0.
 struct Weights {
-  float a, b, top, sum;
+  float a, b, top, weight, sum;
 
   ROCADE_DEVICE Weights(float s_a, float s_b) {
     top = __builtin_fmaxf(s_a, s_b);
     const float base = top == kNegativeInfinity ? 0.0f : top;
     a = exp2(s_a - base);
     b = exp2(s_b - base);
-    sum = __builtin_fmaxf(a + b, 1.0f);
+    weight = a + b;
+    sum = __builtin_fmaxf(weight, 1.0f);
     const float inverse = reciprocal(sum);
     a *= inverse;
     b *= inverse;
   }
 
-  ROCADE_DEVICE float lse() const { return top + log2_sum(sum); }
+  ROCADE_DEVICE float lse() const { return poisoned_by(weight, top + log2_sum(sum)); }
 };
 
 // What a thread reads and writes: its pack of each tensor of values, its head's lse.
