@@ -68,12 +68,12 @@ def test_a_refusal_has_the_tables_words() -> None:
         (["--target", "gfx942", "--on", "emulator", "--backend", "cpu"], "'cpu' does not exist on gfx942"),
         (["--cases", "0"], "a positive number"),
         (["--cases", "3", "--full"], "neither --full nor --case"),
-        (["--record", "--cases", "3"], "leave out --op, --case and --cases"),
+        (["--record", "--cases", "3"], "leave out --case and --cases"),
         (["--out", "x.json"], "give both"),
         (["--record", "--out", "not-there/x.json"], "in none that exists"),
         (["--add", "not-there.json"], "not-there.json"),
         (["--backend", "cuda"], "'cuda' does not exist"),
-        (["--record", "--case", "1"], "whole record"),
+        (["--record", "--case", "1"], "whole operations"),
         (["--record", "--op", "cascade"], "whole record"),
         (["--case", "-1"], "no operation asked for has a case -1"),
         (["--case", "301"], "no operation asked for has a case 301"),
@@ -148,6 +148,23 @@ def test_a_received_file_is_added_to_the_checkout(
     (record,) = read_evidence(tmp_path / "arch_caps" / "evidence")
     assert (record.on, record.backend, record.kind) == ("their machine", "torch", EvidenceKind.HARDWARE)
     assert [(op.op, op.cases) for op in record.ops] == [(Op.ATTENTION_SUM, len(grid.cases(Op.ATTENTION_SUM)))]
+
+
+def test_a_file_of_some_operations_does_not_take_the_place_of_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "ALL_OPS", (Op.ATTENTION_SUM, Op.VARIABLE_LENGTH_ATTENTION_SUM))
+    monkeypatch.setattr(verify, "_checkout", lambda: tmp_path)
+    (tmp_path / "arch_caps" / "evidence").mkdir(parents=True)
+    every, some = tmp_path / "every.json", tmp_path / "some.json"
+    argv = ["--backend", "torch", "--record", "--machine", "a test", "--out"]
+    assert verify.main([*argv, str(every)]) == 0
+    assert verify.main([*argv, str(some), "--op", "attention_sum"]) == 0
+    assert verify.main(["--add", str(some)]) == 0
+    assert verify.main(["--add", str(every)]) == 0
+    with pytest.raises(SystemExit):
+        verify.main(["--add", str(some)])
+    assert "has variable_length_attention_sum, too, which would be lost" in capsys.readouterr().err
 
 
 def test_a_sample_is_the_same_every_time() -> None:

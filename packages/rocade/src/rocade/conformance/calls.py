@@ -23,7 +23,7 @@ from rocade.conformance.oracle_states import pack_bits
 api: Any = rocade
 cascade_api: Any = cascade
 
-WORKSPACE_BYTES = 128 << 20  # what FlashInfer's documentation recommends
+WORKSPACE_BYTES = 1 << 30  # the grid needed 304 MB on 132 compute units; what is not used takes no memory
 
 
 class Buffers(NamedTuple):

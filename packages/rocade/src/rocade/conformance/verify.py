@@ -13,6 +13,7 @@ from arch_caps import (
     gather_evidence,
     pack_evidence,
     preference,
+    read_evidence,
     source_hashes,
     unpack_evidence,
     write_evidence,
@@ -92,8 +93,10 @@ def _problem(options: argparse.Namespace) -> str:
             return f"no operation asked for has a case {index}"
     if options.cases is not None and (options.cases < 1 or options.full or options.case):
         return "--cases takes a positive number, and neither --full nor --case beside it"
-    if options.record and (options.case or options.op or options.cases is not None):
-        return "--record replaces a backend's whole record; leave out --op, --case and --cases"
+    if options.record and (options.case or options.cases is not None):
+        return "--record is of whole operations; leave out --case and --cases"
+    if options.record and options.op and not options.out:
+        return "--record replaces a backend's whole record; leave out --op, or write to a file with --out"
     if options.out and not options.record:
         return "--out is where --record writes to; give both"
     if options.out and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
@@ -208,6 +211,14 @@ def _add(file: Path, parser: argparse.ArgumentParser) -> int:
         records = unpack_evidence(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         parser.error(f"{file}: {error}")
+    kept = {record.file_name: record for record in read_evidence(_checkout() / "arch_caps" / "evidence")}
+    for record in records:
+        known = kept[record.file_name].ops if record.file_name in kept else ()
+        lost = {done.op for done in known} - {done.op for done in record.ops}
+        if lost:
+            parser.error(
+                f"{file}: {record.file_name} has {', '.join(sorted(lost))}, too, which would be lost"
+            )
     for path in write_evidence(records, _checkout()):
         print(f"added {path}")
     print("scripts/generate shows it in the matrix")
