@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -154,16 +155,18 @@ def test_slices_change_rounding_only(target: str) -> None:
     assert torch.equal(results[2][0], again[0]), "same inputs, same bits"
 
 
+@pytest.mark.parametrize(("count", "units"), [(16, 8), (64, 12), (1024, 4)])
 @pytest.mark.parametrize("slices", [1, 4])
 @pytest.mark.parametrize("target", TARGETS)
-def test_many_equal_states_do_not_drift(target: str, slices: int) -> None:
-    count, dim = 1024, 64
+def test_many_equal_states_do_not_drift(target: str, slices: int, count: int, units: int) -> None:
+    """Up to 64 states are summed plainly, in groups; the contract allows 17 units."""
+    dim = 64
     one = torch.rand(1, 1, 1, dim, generator=torch.Generator().manual_seed(5)) + 0.01
     given = one.expand(1, count, 1, dim).contiguous(), torch.zeros(1, count, 1)
     out, lse = merged(target, "fp32", given, slices)
     unit = 2.0**-24
-    assert ((out - one[0]).abs() / one[0]).max() <= 4 * unit
-    assert lse.item() == 10.0  # log2 of the count
+    assert ((out - one[0]).abs() / one[0]).max() <= units * unit
+    assert lse.item() == math.log2(count)
 
 
 @pytest.mark.parametrize("lses", [(NAN, 0.0), (0.0, NAN), (NAN, NAN), (NAN, NEG_INF), (-NEG_INF, 0.0)])

@@ -8,7 +8,7 @@ namespace rocade {
 
 /// kPack<In> elements of a row. Weighted: `total` is the sum of 2^(lse - top) v, `weight` that of 2^(lse -
 /// top), `top` the greatest lse so far. A state with an lse of -inf is left out, whatever its values.
-template <class In, bool kWeighted, Form kForm> struct Accumulator {
+template <class In, bool kWeighted, Form kForm, bool kLong> struct Accumulator {
   static constexpr bool kAligned = kForm != Form::unaligned;
   static constexpr int kPacked = kPack<In>;
   static constexpr u32 kBatch = kAligned ? 4 : 1; // the slow path must not cost the fast one registers
@@ -86,7 +86,7 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
 #pragma unroll
       for (u32 k = 0; k < kBatch; ++k)
         sum += widen<In, kPacked>(batch.packs[k]);
-      add_to<kPacked>(total, lost, 1.0f, sum);
+      add(1.0f, sum, 0.0f);
     }
   }
 
@@ -101,9 +101,15 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
     return exp2(before - base());
   }
 
+  /// Adds the sums of a group of states. A short list has few groups, whose rounding cannot add up.
   ROCADE_DEVICE void add(float keep, const Floats& sum, float weights) {
-    add_to(weight, lost_weight, keep, weights);
-    add_to<kPacked>(total, lost, keep, sum);
+    if constexpr (kLong) {
+      add_to(weight, lost_weight, keep, weights);
+      add_to<kPacked>(total, lost, keep, sum);
+    } else {
+      weight = weight * keep + weights;
+      total = total * keep + sum;
+    }
   }
 
   /// Adds what another slice has of the same columns.
@@ -113,7 +119,7 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
       const float factor = exp2(other_top - base());
       add(keep, other_total * factor, other_weight * factor);
     } else {
-      add_to<kPacked>(total, lost, 1.0f, other_total);
+      add(1.0f, other_total, 0.0f);
     }
   }
 
@@ -128,6 +134,9 @@ template <class In, bool kWeighted, Form kForm> struct Accumulator {
     return poisoned_by(weight, top + log2_sum(__builtin_fmaxf(whole_weight(), 1.0f)));
   }
 };
+
+/// States of a list that are summed without compensation: 16 groups of 4, within 17 units in the last place.
+constexpr u32 kShort = 64;
 
 /// LDS in which the slices of a block meet. Neighbouring threads use neighbouring words: no bank conflicts.
 template <int kPacked> struct Meeting {
@@ -157,10 +166,10 @@ template <int kPacked> struct Meeting {
   }
 };
 
-template <class In, class Out, bool kWeighted, Form kForm, class Args>
+template <class In, class Out, bool kWeighted, Form kForm, bool kLong = true, class Args>
 ROCADE_DEVICE void reduce(const Args& args, const Slot& slot, const Place& place, List list,
                           Meeting<kPack<In>>& meeting) {
-  Accumulator<In, kWeighted, kForm> sum(args, place, slot, list);
+  Accumulator<In, kWeighted, kForm, kLong> sum(args, place, slot, list);
   const Walk<sum.kBatch> walk(list.count, slot);
   walk.run(sum);
   if (slot.shift != 0) {
@@ -189,7 +198,9 @@ ROCADE_DEVICE void reduce_lists(const Args& args, Meeting<kPack<In>>& meeting) {
     return;
   const List list = list_of(args, place);
   const Form form = static_cast<Form>(args.form);
-  if (form == Form::dense) [[likely]]
+  if (form == Form::dense && args.indptr == nullptr && args.fixed <= kShort) [[likely]]
+    reduce<In, Out, kWeighted, Form::dense, false>(args, slot, place, list, meeting);
+  else if (form == Form::dense)
     reduce<In, Out, kWeighted, Form::dense>(args, slot, place, list, meeting);
   else if (form == Form::aligned)
     reduce<In, Out, kWeighted, Form::aligned>(args, slot, place, list, meeting);
