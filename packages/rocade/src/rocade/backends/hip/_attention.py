@@ -77,6 +77,7 @@ class _To(NamedTuple):
     states: tuple[int, int]  # a state that is merged in, or zeros
     reads: tuple[torch.Tensor, ...]
     writes: tuple[torch.Tensor, ...]
+    workspace: torch.Tensor  # holds the partial states: attention writes them, the merge reads them
 
 
 class _Strides(NamedTuple):
@@ -176,7 +177,8 @@ class AttentionPlan:
             results,
             states,
             self._reads if state is None else (*self._reads, *state),
-            (out, workspace) if lse is None else (out, lse, workspace),
+            (out,) if lse is None else (out, lse),
+            workspace,
         )
         self._attend(args, to)
         if self._merge is not None:
@@ -226,7 +228,8 @@ class AttentionPlan:
                 *(args.sm_scale, request.logits_soft_cap, args.v_scale, 0),
             )
             reads = (*to.reads, q, k, v)
-            launch.launcher.launch(launch.grid, launch.threads, block, reads, to.writes, launch.lds)
+            writes = (*to.writes, to.workspace)
+            launch.launcher.launch(launch.grid, launch.threads, block, reads, writes, launch.lds)
 
     def _keys_and_values(
         self, args: RunArgs, number: int, launch: _Launch
@@ -258,7 +261,8 @@ class AttentionPlan:
             *self._strides.state,
             *(group, _magic(group), packs, _magic(packs), self._work.merge_slices, 0),
         )
-        merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, to.reads, to.writes)
+        reads = (*to.reads, to.workspace)
+        merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, reads, to.writes)
 
     def _run_aside(self, args: RunArgs) -> None:
         """With copies of what lies where the kernels cannot read or store."""
