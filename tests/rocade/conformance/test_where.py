@@ -16,7 +16,7 @@ from rocade.conformance.runner import Outcome
 from rocade_kernels import hip_launch
 
 TARGETS = ("gfx942", "gfx950")
-CASES = 8  # of an op on a target; `rocade verify` runs all of them
+CASES, DRAWN = 8, 120  # run of an op on a target, and among how many they are sought; `rocade verify` runs all
 OPS = [op for (op, backend), row in ROWS.items() if backend == "hip" and row.kernels]
 ONE = ["--target", "gfx942", "--on", "emulator", "--op", "merge_state"]
 
@@ -25,9 +25,16 @@ ONE = ["--target", "gfx942", "--on", "emulator", "--op", "merge_state"]
 @pytest.mark.parametrize("op", OPS)
 def test_kernels_hold_to_the_oracle_under_every_schedule(op: Op, target: str) -> None:
     emulator = where.OnEmulator(target)
-    reports = [emulator.run(case, "hip") for case in grid.sample(op, CASES)]
+    reports = []
+    for case in grid.sample(op, DRAWN):
+        report = emulator.run(case, "hip")
+        if report.outcome is not Outcome.REFUSED:
+            reports.append(report)
+        if len(reports) == CASES:
+            break
     assert [str(report) for report in reports if report.outcome is Outcome.FAILED] == []
-    assert any(report.launches == 3 for report in reports)
+    assert len(reports) == CASES
+    assert any(report.launches >= 3 and report.launches % 3 == 0 for report in reports)
 
 
 @pytest.mark.full
