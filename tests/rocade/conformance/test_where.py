@@ -16,7 +16,7 @@ from rocade.conformance.runner import Outcome
 from rocade_kernels import hip_launch
 
 TARGETS = ("gfx942", "gfx950")
-CASES, DRAWN = 8, 120  # run of an op on a target, and among how many they are sought; `rocade verify` runs all
+CASES, DRAWN = 8, 120  # run of an op on a target, and among how many they are sought
 OPS = [op for (op, backend), row in ROWS.items() if backend == "hip" and row.kernels]
 ONE = ["--target", "gfx942", "--on", "emulator", "--op", "merge_state"]
 
