@@ -200,7 +200,8 @@ def test_findings_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with rocade.emulate(TARGET, on_report="keep") as emulation:
         rocade.merge_state(*state(), *state())
     # What lies behind a tensor may be another one of the call, such as an output that is read too early.
-    assert "bounds" in {report.check for report in emulation.results[0].errors}
+    found = {report.check for report in emulation.results[0].errors}
+    assert found - {"uninitialised"} == {"bounds"}
     with rocade.emulate(TARGET, checks="none") as emulation:
         rocade.merge_state(*state(), *state(), out=state())
     assert emulation.results[0].errors == ()

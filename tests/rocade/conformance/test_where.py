@@ -34,7 +34,7 @@ def test_kernels_hold_to_the_oracle_under_every_schedule(op: Op, target: str) ->
             break
     assert [str(report) for report in reports if report.outcome is Outcome.FAILED] == []
     assert len(reports) == CASES
-    assert any(report.launches >= 3 and report.launches % 3 == 0 for report in reports)
+    assert any(report.launches == 3 for report in reports)
 
 
 @pytest.mark.full
