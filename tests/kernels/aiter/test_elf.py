@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests import needs
 
-from rocade_kernels.aiter.elf import LibraryError, check_library
+from rocade_kernels.aiter.elf import check_library
+from rocade_kernels.aiter.errors import LibraryError
 
 SOURCE = """
 extern "C" int wanted(int x) { return x + 1; }

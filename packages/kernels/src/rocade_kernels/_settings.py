@@ -73,7 +73,40 @@ CPU_POOL = Setting(
     "backend is first used. Not set: `openmp` where the process has loaded an OpenMP runtime, else `own`.",
 )
 
-SETTINGS = (CXX, HIPCC, CACHE_DIR, BUILD_TARGETS, CPU_ISA, CPU_POOL)
+AITER_VERSION = Setting(
+    "ROCADE_AITER_VERSION",
+    str,
+    "",
+    "Version of AITER whose argument layouts and file names are used, whatever is installed. For a version "
+    "that rocade does not know, and only where both are the same: a wrong layout gives wrong numbers.",
+)
+
+AITER_JIT_DIR = Setting(
+    "AITER_JIT_DIR",
+    str,
+    "",
+    "AITER's own: the folder of the libraries that it builds, and the first in which they are looked for. "
+    "Not set: `aiter/jit` in the installed package, or `~/.aiter/jit`.",
+)
+
+AITER_VARIANT_DIR = Setting(
+    "FLASHINFER_AITER_VARIANT_DIR",
+    str,
+    "",
+    "More folders in which AITER's libraries are looked for, separated by colons.",
+)
+
+AITER_ASM_DIR = Setting(
+    "AITER_ASM_DIR",
+    str,
+    "",
+    "AITER's own: the folder of its hand-written kernels, one folder below it a target.",
+)
+
+SETTINGS = (
+    *(CXX, HIPCC, CACHE_DIR, BUILD_TARGETS, CPU_ISA, CPU_POOL),
+    *(AITER_VERSION, AITER_JIT_DIR, AITER_VARIANT_DIR, AITER_ASM_DIR),
+)
 
 
 def build_targets() -> frozenset[str] | None:

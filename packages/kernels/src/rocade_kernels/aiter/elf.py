@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rocade_kernels.aiter.errors import LibraryError
+
 _MAGIC = b"\x7fELF"
 _CLASS64_LITTLE = b"\x02\x01"
 _HEADER_BYTES = 64
@@ -23,10 +25,6 @@ _DYNAMIC_SYMBOLS = 11  # sh_type SHT_DYNSYM
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-
-
-class LibraryError(RuntimeError):
-    """A file cannot be loaded as a library, or does not export what is called. The text names it and why."""
 
 
 class _Section(NamedTuple):
