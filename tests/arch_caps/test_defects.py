@@ -30,14 +30,14 @@ RECENT = Toolchain(rocm="7.1", aiter="0.1.22", compiler="20")
 
 def defect_ids(asked: Request, target: str, toolchain: Toolchain | None) -> set[str]:
     """Ids of the defects that refuse `asked` on AITER."""
-    found = reasons(asked, backend="aiter", target=target, toolchain=toolchain)
+    found = reasons(asked, backend="aiter_ck", target=target, toolchain=toolchain)
     return {reason.text.split(":")[0].split()[-1] for reason in found if reason.code == "defect"}
 
 
 def defect(**changes: object) -> Defect:
     facts: dict[str, object] = {
         "id": "synthetic",
-        "backend": "aiter",
+        "backend": "aiter_ck",
         "ops": (Op.BATCH_DECODE,),
         "targets": ("gfx942",),
         "when": (("page_size", OneOf(16)),),
@@ -120,6 +120,42 @@ def test_page_fault_needs_more_than_one_page() -> None:
     assert name not in defect_ids(request(page_size=16, max_kv_len=1025), "gfx950", RECENT)
 
 
+def test_gathered_keys_share_the_defects_of_the_varlen_function_and_none_of_the_paged_one() -> None:
+    capped = {"mask": MaskKind.CAUSAL, "logits_soft_cap": 30.0, "op": Op.BATCH_PREFILL_PAGED}
+    for page_size, hit in ((1, True), (16, True), (1023, True), (1024, False), (1025, True), (2048, True)):
+        found = defect_ids(request(**capped, page_size=page_size, max_kv_len=600), "gfx950", RECENT)
+        assert ("aiter-softcap-causal-hd128-gfx950" in found) is hit
+        assert found == (GFX950 if hit else set())
+    old = Toolchain(rocm="7.1", aiter="0.1.13")
+    for page_size, hit in ((16, False), (1024, True)):
+        found = defect_ids(request(page_size=page_size, max_qo_len=4), "gfx942", old)
+        assert ({"aiter-page-table-overread", "aiter-descriptor-carry"} == found) is hit
+
+
+FP16 = dict.fromkeys(("q_dtype", "kv_dtype", "o_dtype"), DType.FP16)
+
+
+@pytest.mark.parametrize(
+    ("facts", "hit"),
+    [
+        ({"op": Op.BATCH_PREFILL_RAGGED, "page_size": 0, "max_qo_len": 1, **FP16}, True),
+        ({"op": Op.BATCH_PREFILL_RAGGED, "page_size": 0, "max_qo_len": 2, **FP16}, False),
+        ({"op": Op.BATCH_PREFILL_RAGGED, "page_size": 0, "max_qo_len": 1}, False),
+        ({"op": Op.BATCH_DECODE, "page_size": 16, "max_qo_len": 1, **FP16}, True),
+        ({"op": Op.BATCH_DECODE, "page_size": 1024, "max_qo_len": 1, "max_kv_len": 9, **FP16}, False),
+        ({"op": Op.BATCH_DECODE, "max_qo_len": 1, "head_dim_qk": 64, "head_dim_vo": 64}, True),
+        ({"op": Op.SINGLE_DECODE, "page_size": 0, "max_qo_len": 1, **FP16}, False),
+        ({"op": Op.SINGLE_DECODE, "page_size": 0, "max_qo_len": 1, "logits_soft_cap": 30.0, **FP16}, True),
+        ({"op": Op.SINGLE_PREFILL, "page_size": 0, "max_qo_len": 2, "logits_soft_cap": 30.0, **FP16}, False),
+    ],
+    ids=str,
+)
+def test_one_query_a_request(facts: dict[str, object], hit: bool) -> None:
+    found = defect_ids(request(**facts), "gfx942", RECENT)
+    assert any("one-query" in name for name in found) is hit
+    assert not any("one-query" in name for name in defect_ids(request(**facts), "gfx950", RECENT))
+
+
 def test_an_unset_field_that_is_no_length_is_not_unknown() -> None:
     item = defect(when=(("fixed_split_size", Range(min=1)),))
     assert not item.hits(request())
@@ -137,7 +173,9 @@ def test_every_given_window_must_match() -> None:
 
 def test_the_reason_says_what_and_where() -> None:
     asked = request(page_size=1024)
-    found = reasons(asked, backend="aiter", target="gfx950", toolchain=Toolchain(rocm="7.1", aiter="0.1.20"))
+    found = reasons(
+        asked, backend="aiter_ck", target="gfx950", toolchain=Toolchain(rocm="7.1", aiter="0.1.20")
+    )
     (text,) = [r.text for r in found if "page1024" in r.text]
     assert "memory fault" in text
     assert "aiter [0.1.20, +inf)" in text
@@ -193,5 +231,5 @@ def test_other_values_do_not_override(monkeypatch: pytest.MonkeyPatch, value: st
 def test_the_override_lifts_no_other_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCADE_ALLOW_KNOWN_BAD", "all")
     with pytest.warns(KnownBadWarning):
-        found = reasons(BAD, backend="aiter", target="gfx950", toolchain=RECENT)
+        found = reasons(BAD, backend="aiter_ck", target="gfx950", toolchain=RECENT)
     assert [reason.code for reason in found] == ["planned"]

@@ -40,8 +40,8 @@ def claim(kind: EvidenceKind = EvidenceKind.HARDWARE, *, fresh: bool = True) -> 
         (KEY, {KEY: claim(EvidenceKind.COMPILED)}, "compiled"),
         (KEY, {KEY: claim(fresh=False)}, "hardware, stale"),
         ((Op.CASCADE, "cpu", "gfx942"), {(Op.CASCADE, "cpu", "gfx942"): claim()}, "no"),
-        ((Op.CASCADE, "aiter", "gfx942"), {}, "no"),
-        ((Op.SINGLE_PREFILL, "aiter", "gfx942"), {}, "planned"),
+        ((Op.CASCADE, "aiter_ck", "gfx942"), {}, "no"),
+        ((Op.SINGLE_PREFILL, "aiter_asm", "gfx942"), {}, "planned"),
         ((Op.CASCADE, "torch", "gfx942"), {KEY: claim()}, "built, no recorded run"),
     ],
 )

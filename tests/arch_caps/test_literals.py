@@ -43,7 +43,10 @@ def wrong_nodes(tree: ast.Module) -> list[str]:
             calls = isinstance(node, ast.Call) and not (
                 isinstance(node.func, ast.Name) and node.func.id in CONSTRUCTORS
             )
-            if not isinstance(node, allowed) or calls:
+            sign = isinstance(node, ast.USub) or (
+                isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+            )
+            if not (isinstance(node, allowed) or sign) or calls:
                 found.append(ast.unparse(node))
     return found
 
@@ -70,6 +73,7 @@ def test_one_target_a_file(path: Path) -> None:
         "def f(): pass",
         "if True:\n    A = 1",
         "A = -f(1)",
+        "A = -B",
         "A = lambda: 1",
         "A = Row.make(1)",
     ],

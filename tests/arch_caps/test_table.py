@@ -7,7 +7,19 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 
 import arch_caps
-from arch_caps import DEFECTS, ROWS, TARGETS, Feature, Level, Op, Request, Status, preference
+from arch_caps import (
+    DEFECTS,
+    FAMILIES,
+    ROWS,
+    TARGETS,
+    Feature,
+    Level,
+    Op,
+    Request,
+    Status,
+    members,
+    preference,
+)
 from arch_caps._row import Accepts
 from arch_caps._table import _by_row, _index
 from arch_caps._types import EvidenceKind
@@ -79,7 +91,7 @@ def test_torch_serves_a_device_that_the_table_does_not_know() -> None:
 
 
 def test_only_rows_of_gpu_kernels_are_planned() -> None:
-    assert {row.backend for row in ROWS.values() if row.status is Status.PLANNED} == {"aiter"}
+    assert {row.backend for row in ROWS.values() if row.status is Status.PLANNED} == {"aiter_asm", "aiter_ck"}
 
 
 def test_needs_name_fields() -> None:
@@ -106,14 +118,25 @@ def test_preference_ends_with_torch_and_names_backends(target: str) -> None:
     [
         ("cpu", ("cpu", "torch")),
         ("cpu-generic", ("cpu", "torch")),
-        ("gfx942:sramecc+:xnack-", ("hip", "aiter", "torch")),
-        ("gfx90a", ("hip", "aiter", "torch")),
+        ("gfx942:sramecc+:xnack-", ("hip", "aiter_asm", "aiter_ck", "torch")),
+        ("gfx90a", ("hip", "aiter_asm", "aiter_ck", "torch")),
         ("sm_90a", ("hip", "torch")),
         ("xpu", ("torch",)),
     ],
 )
 def test_preference(target: str, order: tuple[str, ...]) -> None:
     assert preference(target) == order
+
+
+def test_a_family_stands_for_backends_in_the_order_of_preference() -> None:
+    assert members("aiter") == ("aiter_asm", "aiter_ck")
+    assert members("hip") == ("hip",)
+    assert members("no such backend") == ("no such backend",)
+    order = preference("gfx942")
+    for name, parts in FAMILIES.items():
+        assert name not in BACKENDS
+        assert set(parts) <= BACKENDS
+        assert list(parts) == sorted(parts, key=order.index)
 
 
 def test_row_of_nothing_is_none() -> None:

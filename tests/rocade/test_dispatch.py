@@ -93,6 +93,44 @@ def test_a_pinned_backend_that_refuses_is_an_error_even_if_another_would_serve(
     assert _dispatch.select(request_for(), CPU).name == "torch"
 
 
+@pytest.mark.parametrize("name", ["aiter", "aiter_asm", "aiter_ck"])
+def test_a_family_and_its_members_may_be_asked_for(name: str) -> None:
+    assert _dispatch.canonical(name) == name
+    told = [v.backend for v in _dispatch.verdicts(request_for(), "gfx942", name)]
+    assert told == list(arch_caps.members(name))
+
+
+def test_a_family_serves_by_its_first_member_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arch_caps, "FAMILIES", {"both": ("cpu", "torch")})
+    monkeypatch.setattr(arch_caps, "members", lambda name: ("cpu", "torch"))
+    monkeypatch.setattr(_dispatch, "OURS", ("both",))
+    monkeypatch.setattr(
+        arch_caps, "reasons", lambda request, *, backend, **_: [Reason("x", "no")] if backend == "cpu" else []
+    )
+    _dispatch._candidates.cache_clear()
+    assert _dispatch.select(request_for(), CPU, "both").name == "torch"
+    monkeypatch.setattr(arch_caps, "reasons", lambda request, **_: [Reason("x", "no")])
+    with pytest.raises(ArchCapabilityError) as caught:
+        _dispatch.select(request_for(), CPU, "both")
+    assert list(caught.value.refusals) == ["cpu", "torch"]
+    _dispatch._candidates.cache_clear()
+
+
+def test_what_this_machine_adds_to_the_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _dispatch.REGISTRY["cpu"]
+    asked = []
+
+    def refuses(request: Request, place: Place) -> list[Reason]:
+        asked.append((request, place))
+        return [Reason("defect", "was wrong here")]
+
+    monkeypatch.setattr(backend, "refuses", refuses, raising=False)
+    request = request_for()
+    assert _dispatch.select(request, CPU).name == "torch"
+    assert asked == [(request, HERE)]
+    assert "was wrong here" in str(rocade.explain("batch_decode", q_dtype="float32"))
+
+
 def test_a_backend_that_is_not_in_this_version_says_so() -> None:
     assert [r.code for r in _dispatch.absent("no such backend", HERE)] == ["absent"]
 

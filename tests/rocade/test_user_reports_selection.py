@@ -28,7 +28,7 @@ def request(op: Op, **facts: object) -> Request:
 
 
 def texts(asked: Request, target: str, **versions: str) -> str:
-    found = arch_caps.reasons(asked, backend="aiter", target=target, toolchain=Toolchain(**versions))
+    found = arch_caps.reasons(asked, backend="aiter_ck", target=target, toolchain=Toolchain(**versions))
     return "; ".join(reason.text for reason in found)
 
 

@@ -16,7 +16,7 @@ from arch_caps._evidence import (
     write_evidence,
 )
 from arch_caps._kernel import Kernel
-from arch_caps._preference import preference
+from arch_caps._preference import FAMILIES, members, preference
 from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, reasons
 from arch_caps._request import Request
 from arch_caps._row import Row
@@ -37,6 +37,7 @@ from arch_caps._versions import Toolchain
 
 __all__ = [
     "DEFECTS",
+    "FAMILIES",
     "ROWS",
     "TARGETS",
     "ArchCapabilityError",
@@ -62,6 +63,7 @@ __all__ = [
     "evidence_dir",
     "gather_evidence",
     "is_fresh",
+    "members",
     "pack_evidence",
     "preference",
     "read_evidence",

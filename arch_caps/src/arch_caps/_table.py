@@ -8,7 +8,7 @@ from arch_caps._defects import Defect
 from arch_caps._row import Row
 from arch_caps._types import Op
 from arch_caps.defects import aiter as aiter_defects
-from arch_caps.rows import aiter, cpu, hip, torch
+from arch_caps.rows import aiter_asm, aiter_ck, cpu, hip, torch
 from arch_caps.targets import cpu_generic, cpu_x86_64, gfx942, gfx950, sm_80, sm_90
 
 TARGETS = MappingProxyType(
@@ -26,7 +26,7 @@ def _index(rows: tuple[Row, ...]) -> MappingProxyType[tuple[Op, str], Row]:
     return MappingProxyType(table)
 
 
-ROWS = _index((*cpu.ROWS, *hip.ROWS, *aiter.ROWS, *torch.ROWS))
+ROWS = _index((*cpu.ROWS, *hip.ROWS, *aiter_asm.ROWS, *aiter_ck.ROWS, *torch.ROWS))
 
 
 def _by_row(defects: tuple[Defect, ...]) -> MappingProxyType[tuple[Op, str], tuple[Defect, ...]]:

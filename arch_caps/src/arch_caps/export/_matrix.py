@@ -9,7 +9,7 @@ from arch_caps._table import DEFECTS, TARGETS
 from arch_caps._types import Op
 from arch_caps.export._claims import LEGEND, NO, Claims, state, weakest
 
-BACKENDS = ("hip", "aiter", "cpu", "torch")
+BACKENDS = ("hip", "aiter_asm", "aiter_ck", "cpu", "torch")
 SHOWN_TARGETS = tuple(name for name in TARGETS if name != "cpu-generic")
 
 FAMILIES = (

@@ -28,7 +28,14 @@ ABSENT = "absent"  # code of the reasons that lie in this process, not in the re
 SYNONYMS = frozenset((AUTO, "fa2", "native"))
 # FlashInfer's names for kernels of one vendor's chips: a caller that pins one would not get it.
 FOREIGN = frozenset(("fa3", "cutlass", "cudnn", "cute-dsl", "cutile", "trtllm-gen", "xqa"))
-OURS = ("hip", "aiter", "cpu", "torch")
+# Backends, and the families of them that a caller may name.
+OURS = (
+    "hip",
+    *arch_caps.FAMILIES,
+    *(name for names in arch_caps.FAMILIES.values() for name in names),
+    "cpu",
+    "torch",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Verdict:
 
 
 def canonical(backend: str) -> str:
-    """`backend` as one of ours or "auto"; ValueError for any other string."""
+    """`backend` as one of ours, a family of ours or "auto"; ValueError for any other string."""
     if backend in SYNONYMS:
         return AUTO
     if backend in OURS:
@@ -103,7 +110,7 @@ def _settle(request: Request, place: Place, asked: str, name: str) -> None:
 
 @functools.cache
 def _candidates(target: str, backend: str) -> tuple[str, ...]:
-    return arch_caps.preference(target) if backend == AUTO else (backend,)
+    return arch_caps.preference(target) if backend == AUTO else arch_caps.members(backend)
 
 
 def _reasons(request: Request, place: Place, name: str) -> tuple[Reason, ...]:
@@ -112,7 +119,9 @@ def _reasons(request: Request, place: Place, name: str) -> tuple[Reason, ...]:
     What the table refuses is not looked for in this process, which may take a compiler half a second.
     """
     found = arch_caps.reasons(request, backend=name, target=place.target, toolchain=_device.toolchain())
-    return tuple(found) if found else absent(name, place)
+    return (
+        tuple(found) if found else absent(name, place) or tuple(_found[name, place].refuses(request, place))
+    )
 
 
 _found: dict[tuple[str, Place], Backend] = {}  # backends that are present; what is present stays so

@@ -5,6 +5,7 @@ What a backend accepts is a row of `arch_caps`; dispatch has asked it before any
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -22,6 +23,12 @@ class Backend(Protocol):
 
     def absent(self, place: Place) -> list[Reason]:
         """Why this process cannot run it at a place (library not built, no driver); empty means it can."""
+
+    def refuses(self, request: Request, place: Place) -> Sequence[Reason]:
+        """What this machine adds to the table's answer: a part that is not there, or was found wrong here.
+
+        Asked at every plan of what the table accepts, so it measures, builds and waits for nothing.
+        """
 
     def versions(self, place: Place) -> dict[str, str]:
         """Names and versions of what its results depend on besides rocade and torch, for records of a run."""

@@ -38,6 +38,10 @@ class CpuBackend:
         _join_torch_threads()
         return []
 
+    def refuses(self, request: Request, place: Place) -> tuple[Reason, ...]:
+        """Nothing beyond the table."""
+        return ()
+
     def versions(self, place: Place) -> dict[str, str]:
         """Nothing."""
         return {}

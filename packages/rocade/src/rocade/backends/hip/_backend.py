@@ -25,6 +25,10 @@ class HipBackend:
         why = _gpu.missing(place) or _gpu.without_code(place.target)
         return [Reason("absent", why, "rocade_kernels")] if why else []
 
+    def refuses(self, request: Request, place: Place) -> tuple[Reason, ...]:
+        """Nothing beyond the table."""
+        return ()
+
     def versions(self, place: Place) -> dict[str, str]:
         """The driver, or the emulator, and where the code is from."""
         return {**_gpu.driver(place), "gpu code": _gpu.origin(place.target)}

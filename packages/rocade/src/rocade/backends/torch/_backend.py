@@ -22,6 +22,10 @@ class TorchBackend:
         """Nothing can be missing."""
         return []
 
+    def refuses(self, request: Request, place: Place) -> tuple[Reason, ...]:
+        """Nothing beyond the table."""
+        return ()
+
     def versions(self, place: Place) -> dict[str, str]:
         """Nothing."""
         return {}

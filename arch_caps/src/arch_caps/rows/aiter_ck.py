@@ -1,6 +1,8 @@
-"""Rows of backend `aiter`: AMD's AITER kernels, reached by a loader. Planned: every request is refused.
+"""Rows of backend `aiter_ck`: AITER's own libraries (`mha_*`), which hold Composable Kernel's attention.
 
-Limits as AITER 0.1.20 asserts them. Its LSE is a natural logarithm, `[heads, tokens]`: the loader converts.
+Limits as AITER 0.1.20 asserts them. Its LSE is a natural logarithm, `[heads, tokens]`: the backend converts.
+A page pool is read in place at page size 1024; at other sizes its keys are gathered to dense rows first,
+which was measured to be no slower. `paged_attention_v1` is not used: it has no LSE.
 """
 
 from dataclasses import replace
@@ -13,6 +15,7 @@ SOURCE = "AITER 0.1.20, aiter/ops/mha.py and csrc/py_itfs_ck"
 CDNA = OneOf("gfx942", "gfx950")
 HALVES = OneOf(DType.FP16, DType.BF16)
 SAME = SameAs("q_dtype")
+NATIVE_PAGE = 1024  # tokens; mha_batch_prefill reads such a pool in place
 
 DENSE = Accepts(
     q_dtype=HALVES,
@@ -28,71 +31,73 @@ DENSE = Accepts(
     logits_soft_cap=ANY,
     pos_encoding=OneOf(PosEncoding.NONE),
     num_levels=OneOf(1),
-    graph=ANY,
+    graph=OneOf(False),
     fixed_split_size=OneOf(None),
     disable_split_kv=ANY,
 )
-PAGED = replace(DENSE, kv_layout=OneOf(Layout.NHD), page_size=OneOf(1, 16, 1024), graph=OneOf(False))
+PAGED = replace(DENSE, kv_layout=OneOf(Layout.NHD), page_size=Range(min=1))
 
+DENSE_NOTE = "mha_fwd, or mha_varlen_fwd with a soft cap"
+PAGED_NOTE = "mha_batch_prefill at page size 1024, else mha_varlen_fwd on gathered keys"
 ROWS = (
     Row(
         op=Op.SINGLE_PREFILL,
-        backend="aiter",
+        backend="aiter_ck",
         status=Status.PLANNED,
-        entry="rocade.backends.aiter:BACKEND.plan",
+        entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
         lse=Lse.NATURAL,
-        partial_state=False,
+        partial_state=True,
         source=SOURCE,
-        note="mha_fwd, or mha_varlen_fwd with a soft cap",
+        note=DENSE_NOTE,
     ),
     Row(
         op=Op.SINGLE_DECODE,
-        backend="aiter",
+        backend="aiter_ck",
         status=Status.PLANNED,
-        entry="rocade.backends.aiter:BACKEND.plan",
+        entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
         lse=Lse.NATURAL,
-        partial_state=False,
+        partial_state=True,
         source=SOURCE,
-        note="mha_fwd, or mha_varlen_fwd with a soft cap",
+        note=DENSE_NOTE,
     ),
     Row(
         op=Op.BATCH_PREFILL_PAGED,
-        backend="aiter",
+        backend="aiter_ck",
         status=Status.PLANNED,
-        entry="rocade.backends.aiter:BACKEND.plan",
+        entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=PAGED,
         lse=Lse.NATURAL,
-        partial_state=False,
+        partial_state=True,
         source=SOURCE,
-        note="mha_batch_prefill",
+        note=PAGED_NOTE,
     ),
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
-        backend="aiter",
+        backend="aiter_ck",
         status=Status.PLANNED,
-        entry="rocade.backends.aiter:BACKEND.plan",
+        entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
         lse=Lse.NATURAL,
-        partial_state=False,
+        partial_state=True,
         source=SOURCE,
         note="mha_varlen_fwd",
     ),
     Row(
         op=Op.BATCH_DECODE,
-        backend="aiter",
+        backend="aiter_ck",
         status=Status.PLANNED,
-        entry="rocade.backends.aiter:BACKEND.plan",
+        entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=PAGED,
         lse=Lse.NATURAL,
-        partial_state=False,
+        partial_state=True,
         source=SOURCE,
-        note="mha_batch_prefill, since paged_attention_v1 has no LSE",
+        note=PAGED_NOTE,
     ),
 )
