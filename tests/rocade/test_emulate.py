@@ -16,8 +16,8 @@ from tests.rocade.batches import SIZES, Batch, workspace
 
 import rocade
 from rocade import _device, _dispatch, cascade
+from rocade.backends._gpu import Launcher
 from rocade.backends.hip import _states
-from rocade.backends.hip._gpu import Launcher
 from rocade_emulator import EmulationError
 from rocade_kernels import hip_launch
 from rocade_kernels.runtime import Arguments

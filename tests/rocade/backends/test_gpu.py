@@ -253,7 +253,7 @@ class Recorder:
 def test_a_launch_costs_the_cpu_at_most_five_microseconds() -> None:
     if rocade.explain("merge_state", device="cuda", backend="hip").backend is None:
         pytest.skip("no kernels for this GPU")
-    from rocade.backends.hip._gpu import gpu_of
+    from rocade.backends._gpu import gpu_of
     from rocade.backends.hip._states import PAIR_DENSE
 
     a, b = state(), state()

@@ -19,7 +19,8 @@ from arch_caps import ROWS, Op, Status
 from arch_caps._sources import source_files
 from rocade import _dispatch
 from rocade._place import Place
-from rocade.backends.hip import BACKEND, _append, _gpu, _states
+from rocade.backends import _gpu
+from rocade.backends.hip import BACKEND, _append, _states
 from rocade_kernels import build, hip_abi, hip_launch
 from rocade_kernels.build import Instance
 from rocade_kernels.build._sources import Tree

@@ -7,7 +7,7 @@ stream is the driver's handle as a number, and memory is addresses inside an arg
 from rocade_kernels.runtime._arguments import Arguments, Layout
 from rocade_kernels.runtime._devices import device, missing
 from rocade_kernels.runtime._function import DriverFunction
-from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Runtime
+from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Named, Runtime
 from rocade_kernels.runtime._library import DeviceError
 from rocade_kernels.runtime._loaded import Loaded
 from rocade_kernels.runtime._replay import Launched, Place, Replay, replay
@@ -22,6 +22,7 @@ __all__ = [
     "Launched",
     "Layout",
     "Loaded",
+    "Named",
     "Place",
     "Replay",
     "Runtime",

@@ -6,17 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocade_kernels.instances import Instance
 from rocade_kernels.runtime._arguments import Arguments
 
 Grid = tuple[int, int, int]
 
 
-class Image(Protocol):
-    """What a runtime needs of compiled code: which instance it is, and an ELF code object or PTX text."""
+class Named(Protocol):
+    """A kernel of ours or of another project. It is hashable: what is loaded is found by it."""
 
     @property
-    def instance(self) -> Instance:
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def entry(self) -> str:
+        """The kernel's symbol."""
+
+
+class Image(Protocol):
+    """What a runtime needs of compiled code: which kernel it is, and an ELF code object or PTX text."""
+
+    @property
+    def instance(self) -> Named:
         """What was compiled."""
 
     @property

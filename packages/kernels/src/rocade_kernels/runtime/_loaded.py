@@ -1,27 +1,26 @@
-"""The functions that are loaded on one device, by instance. Loading happens once, whatever the threads do."""
+"""The functions that are loaded on one device, by kernel. Loading happens once, whatever the threads do."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from rocade_kernels.instances import Instance
-from rocade_kernels.runtime._interface import Function, Image, Runtime
+from rocade_kernels.runtime._interface import Function, Image, Named, Runtime
 
 
 class Loaded:
-    """Instance to function, for one runtime."""
+    """Kernel to function, for one runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._functions: dict[Instance, Function] = {}
+        self._functions: dict[Named, Function] = {}
         self._lock = threading.Lock()
 
-    def get(self, instance: Instance) -> Function | None:
+    def get(self, instance: Named) -> Function | None:
         """The function if it is loaded; what happens under graph capture may only ask this."""
         return self._functions.get(instance)
 
-    def load(self, instance: Instance, code: Callable[[], Image]) -> Function:
+    def load(self, instance: Named, code: Callable[[], Image]) -> Function:
         """The function; if it is not there, what `code()` returns is loaded now.
 
         Raises:

@@ -9,7 +9,7 @@ import functools
 
 import torch
 
-from rocade.backends.hip._gpu import Kernel, gpu_of
+from rocade.backends._gpu import Kernel, gpu_of
 from rocade.backends.hip._states import freed
 from rocade_kernels import hip_abi, hip_launch
 from rocade_kernels.runtime import Layout

@@ -16,7 +16,7 @@ from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
 from rocade._plan import KV, RunArgs
 from rocade._problem import Problem
-from rocade.backends.hip._gpu import Gpu, Kernel, Launcher, gpu_of
+from rocade.backends._gpu import Gpu, Kernel, Launcher, gpu_of
 from rocade.backends.hip._list import WorkList, first_table, make_list
 from rocade.backends.hip._work import MERGE_THREADS, Work, work_of
 from rocade_kernels import hip_abi

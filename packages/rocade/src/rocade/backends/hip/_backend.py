@@ -9,7 +9,8 @@ from rocade import _settings
 from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
-from rocade.backends.hip import _append, _gpu, _replay, _states
+from rocade.backends import _gpu
+from rocade.backends.hip import _append, _replay, _states
 from rocade.backends.hip._attention import AttentionPlan
 from rocade.backends.hip._level_by_level import LevelPlans
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from rocade.backends._gpu import Kernel, gpu_of, last_launched
 from rocade.backends.hip._append import APPEND, APPEND_DENSE
-from rocade.backends.hip._gpu import Kernel, gpu_of, last_launched
 from rocade.backends.hip._states import MERGE, PAIR, PAIR_DENSE
 from rocade_kernels import runtime
 from rocade_kernels.runtime import Place

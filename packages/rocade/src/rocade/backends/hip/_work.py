@@ -10,7 +10,7 @@ import functools
 from typing import NamedTuple
 
 from arch_caps import TARGETS
-from rocade.backends.hip._gpu import Gpu
+from rocade.backends._gpu import Gpu
 from rocade_kernels import attention_launch
 from rocade_kernels.attention_launch import AttentionShape
 from rocade_kernels.work_lists import WorkShape

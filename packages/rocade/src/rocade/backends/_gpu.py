@@ -1,4 +1,4 @@
-"""One GPU as this backend sees it, real or emulated: its size, what is loaded on it, how to launch there."""
+"""One GPU as backends see it, real or emulated: its size, what is loaded on it, how to launch there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import importlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 
 from arch_caps import TARGETS
 from rocade import _device, _emulation
 from rocade._place import Place
-from rocade.backends.hip._emulator import EmulatedRuntime
+from rocade.backends._emulator import EmulatedRuntime
 from rocade_kernels import build, runtime
 from rocade_kernels._version import __version__
 from rocade_kernels.build import Instance
@@ -21,6 +22,22 @@ from rocade_kernels.runtime import Arguments, DriverFunction, Function, Launched
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
 Key = tuple["Kernel", torch.dtype | None, int]
+
+
+class Blocks(Protocol):
+    """Makes argument blocks."""
+
+    def make(self) -> Arguments:
+        """A new block, all zero."""
+
+
+class Foreign(NamedTuple):
+    """A kernel that is not of `rocade_kernels`; other arguments of it are another one."""
+
+    name: str
+    entry: str  # its symbol
+    digest: str  # of its code
+    layout: Blocks
 
 
 class Kernel:
@@ -42,7 +59,7 @@ class Launcher:
 
     __slots__ = ("_function", "_local", "gpu", "kernel")
 
-    def __init__(self, gpu: Gpu, function: Function, kernel: Kernel) -> None:
+    def __init__(self, gpu: Gpu, function: Function, kernel: Kernel | Foreign) -> None:
         self.gpu = gpu
         self.kernel = kernel
         self._function = function
@@ -86,10 +103,13 @@ class Launcher:
 def last_launched(gpu: Gpu, kernels: Sequence[Kernel]) -> tuple[Kernel, Launched] | None:
     """This thread's last launch of all, if it was of one of these kernels and on this GPU."""
     launcher: Launcher | None = getattr(_LATEST, "launcher", None)
-    if launcher is None or launcher.gpu is not gpu or launcher.kernel not in kernels:
+    if launcher is None or launcher.gpu is not gpu:
+        return None
+    kernel = launcher.kernel
+    if not isinstance(kernel, Kernel) or kernel not in kernels:
         return None
     launched = launcher.launched()
-    return None if launched is None else (launcher.kernel, launched)
+    return None if launched is None else (kernel, launched)
 
 
 class Gpu:
@@ -131,16 +151,36 @@ class Gpu:
 
     def _load(self, kernel: Kernel, dtype: torch.dtype | None, head_dim: int) -> Launcher:
         instance = Instance(kernel.name, self.target, DTYPES[dtype], head_dim, kernel.variant)
-        function = self._loaded.get(instance)
+        launcher = Launcher(self, self._function(instance, lambda: _fitting(kernel, instance)), kernel)
+        return self._launchers.setdefault((kernel, dtype, head_dim), launcher)
+
+    def foreign(self, kernel: Foreign, image: Callable[[], bytes]) -> Launcher:
+        """The launcher of a kernel that another project built; what `image()` returns is loaded once.
+
+        Raises:
+            RuntimeError: that would be now, and a graph is being captured.
+            DeviceError: the driver refused the code.
+        """
+        function = self._function(kernel, lambda: _ForeignCode(kernel, image()))
+        return Launcher(self, function, kernel)
+
+    def _function(self, kernel: runtime.Named, code: Callable[[], runtime.Image]) -> Function:
+        function = self._loaded.get(kernel)
         if function is None:
             if self._is_capturing():
                 raise RuntimeError(
-                    f"{instance.name} is not loaded on this device yet, and a graph is being captured, in "
+                    f"{kernel.name} is not loaded on this device yet, and a graph is being captured, in "
                     "which only launches may happen: make one call of this kind before the capture"
                 )
-            function = self._loaded.load(instance, lambda: _fitting(kernel, instance))
-        launcher = Launcher(self, function, kernel)
-        return self._launchers.setdefault((kernel, dtype, head_dim), launcher)
+            function = self._loaded.load(kernel, code)
+        return function
+
+
+class _ForeignCode(NamedTuple):
+    """What a runtime loads."""
+
+    instance: Foreign
+    image: bytes
 
 
 def _fitting(kernel: Kernel, instance: Instance) -> build.Code:
