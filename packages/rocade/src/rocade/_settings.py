@@ -109,3 +109,8 @@ def child_environment(**changes: str | None) -> dict[str, str]:
     """This process's environment with changes, for a program that it starts; None removes a variable."""
     kept = {name: value for name, value in os.environ.items() if name not in changes}
     return kept | {name: value for name, value in changes.items() if value is not None}
+
+
+def has(name: str) -> bool:
+    """Whether another program's variable, which is handed on to it, is set to anything."""
+    return bool(os.environ.get(name))
