@@ -11,7 +11,7 @@ from arch_caps import Op, Request
 from rocade import _layout, _levels, _request
 from rocade._arguments import FLAGS, PLAN, bind, pick, refuse_all
 from rocade._layout import PagedCache, flat
-from rocade._plan import KV
+from rocade._plan import KV, Source
 from rocade._problem import Problem
 from rocade._request import DTypeLike, Scale
 from rocade._wrapper import BatchWrapper, Results
@@ -258,6 +258,9 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         assert self._buffers is not None  # asked in graph mode only
         assert table is not None  # this wrapper plans paged levels only
         return self._buffers.max_keys(table.page_size)
+
+    def _sources(self, caches: int) -> tuple[Source, ...]:
+        return tuple(Source(level, 1, caches) for level in range(self._num_levels))
 
     def _caches(self, caches: Sequence[Tensor]) -> tuple[KV, ...]:
         plan, problem = self._current(), self._problem

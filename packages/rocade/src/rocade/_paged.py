@@ -9,7 +9,7 @@ import torch
 
 from rocade import _layout
 from rocade._errors import invalid
-from rocade._plan import KV
+from rocade._plan import KV, Source
 from rocade._problem import Problem
 from rocade._wrapper import BatchWrapper, graph_buffer, persist
 
@@ -64,6 +64,9 @@ class PagedWrapper(BatchWrapper):
         assert ids is not None  # checked by _keep_buffers in graph mode
         assert table is not None  # this wrapper plans paged levels only
         return (ids.numel() * table.page_size,)
+
+    def _sources(self, caches: int) -> tuple[Source, ...]:
+        return (Source(0, 1, caches),)
 
     def _settle(self, problem: Problem) -> Problem:
         """The problem with its page table where the plan reads it: in graph mode, the caller's buffers."""

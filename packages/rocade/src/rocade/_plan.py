@@ -5,8 +5,9 @@ Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S pag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
@@ -43,6 +44,14 @@ class RunArgs:
     partial: State | None = None  # merged into the result as one more KV range
 
 
+class Source(NamedTuple):
+    """Which tensors of a call hold a level's K and V; the same number twice: one tensor `[N, 2, ...]`."""
+
+    level: int
+    k: int
+    v: int
+
+
 class Plan(Protocol):
     """A backend's decision for one (Request, Problem)."""
 
@@ -52,3 +61,25 @@ class Plan(Protocol):
 
     def run(self, args: RunArgs) -> None:
         """Compute attention into `args.out` and `args.lse`. No host synchronisation, no allocation kept."""
+
+
+class RepeatablePlan(Plan, Protocol):
+    """A plan that can make a run again by what it remembers, which saves the checks and most of the time.
+
+    The tensors of a run are those of the call: q, K and V or caches, out, then lse, then the state that is
+    merged in, as far as there are any.
+    """
+
+    def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
+        """Make a run again whose tensors have the shapes, strides, types and devices of an earlier one.
+
+        False, and nothing was done: `run` has to check them, and says what is wrong if something is.
+        """
+
+    def learn(self, args: RunArgs, tensors: Sequence[torch.Tensor], sources: Sequence[Source]) -> bool:
+        """Remember the run that this thread has just made with `args`; whether it can be repeated."""
+
+
+def repeatable(plan: Plan) -> RepeatablePlan | None:
+    """The plan, if it is one that can repeat."""
+    return cast("RepeatablePlan", plan) if hasattr(plan, "repeat") else None

@@ -15,7 +15,7 @@ from rocade import _checks, _layout
 from rocade._arguments import INIT, PLAN, bind, refuse_all, refuse_run
 from rocade._checks import Given, PageNames
 from rocade._errors import invalid
-from rocade._plan import KV
+from rocade._plan import KV, Source
 from rocade._prefill_common import GraphRows, check_hints, mask_of, prefill_request
 from rocade._problem import Problem
 from rocade._request import DTypeLike, Scale
@@ -311,6 +311,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         assert self._kv_indptr_buf is not None  # checked at construction
         persist("kv_indptr", self._kv_indptr_buf, kv_indptr)
         return problem
+
+    def _sources(self, caches: int) -> tuple[Source, ...]:
+        return (Source(0, 1, 2),)
 
     def _caches(self, caches: Sequence[Tensor]) -> tuple[KV, ...]:
         request, problem = self._current().request, self._problem

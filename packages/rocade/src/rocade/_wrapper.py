@@ -16,7 +16,7 @@ from rocade import _dispatch, _layout, _ops, _request
 from rocade._arguments import FLAGS, PLAN, pick, refuse_all
 from rocade._dtypes import torch_dtype
 from rocade._errors import NotPlannedError, invalid
-from rocade._plan import KV, Plan, RunArgs, State
+from rocade._plan import KV, Plan, RepeatablePlan, RunArgs, Source, State, repeatable
 from rocade._problem import GraphMemory, Problem
 from rocade._request import Scale
 from rocade._run_checks import pair, partial_state, queries, result
@@ -93,6 +93,8 @@ class BatchWrapper:
         self._graph: GraphMemory | None = None  # from the first plan on, in graph mode
         self._problem: Problem | None = None
         self._plan: Plan | None = None
+        self._repeatable: RepeatablePlan | None = None  # the plan, once it can repeat a run
+        self._out_shape: tuple[int, int, int] = (0, 0, 0)
         self._plans: dict[Request, Plan] = {}
         self._out_dtype: torch.dtype | None = None
         self._head_dim_vo = 0
@@ -133,6 +135,10 @@ class BatchWrapper:
     def _caches(self, caches: Sequence[torch.Tensor]) -> tuple[KV, ...]:
         """Checked NHD views, one per level, of the tensors that the caller passed as K and V."""
         raise NotImplementedError
+
+    def _sources(self, caches: int) -> tuple[Source, ...]:
+        """Where each level's K and V are among the tensors of a run with so many caches; empty: not told."""
+        return ()
 
     def _max_keys(self, problem: Problem) -> tuple[int, ...]:
         """Keys that a graph's requests may have together, level by level: those of the first plan."""
@@ -180,9 +186,13 @@ class BatchWrapper:
             raise invalid("window_left", window_left, f"None or {planned}, as planned")
 
     def _use(self, plan: Plan) -> None:
+        request, problem = plan.request, self._problem
         self._plan = plan
-        self._out_dtype = torch_dtype(plan.request.o_dtype)
-        self._head_dim_vo = plan.request.head_dim_vo
+        self._out_dtype = torch_dtype(request.o_dtype)
+        self._head_dim_vo = request.head_dim_vo
+        self._repeatable = None
+        rows = 0 if problem is None else problem.num_rows
+        self._out_shape = (rows, request.num_qo_heads, request.head_dim_vo)
 
     def _size(self, request: Request, problem: Problem) -> tuple[int, int]:
         """Bytes of float and int workspace that this plan would take."""
@@ -242,6 +252,48 @@ class BatchWrapper:
         return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Check the tensors of one run against the plan and run it; the LSE is None unless wanted."""
+        repeats = self._repeatable
+        if repeats is not None:
+            made = self._repeated(repeats, q, caches, qk_factor, v_scale, out, lse, partial, return_lse)
+            if made is not None:
+                return made
+        return self._checked(q, caches, qk_factor, v_scale, out, lse, partial, return_lse=return_lse)
+
+    def _repeated(
+        self,
+        plan: RepeatablePlan,
+        q: torch.Tensor,
+        caches: Sequence[torch.Tensor],
+        qk_factor: float,
+        v_scale: float,
+        out: torch.Tensor | None,
+        lse: torch.Tensor | None,
+        partial: State | None,
+        return_lse: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """The results of a run that the plan could repeat, else None. It compares the tensors itself."""
+        if out is None:
+            out = torch.empty(self._out_shape, dtype=self._out_dtype, device=self.device)
+        if lse is None and return_lse:
+            lse = torch.empty(self._out_shape[:2], dtype=torch.float32, device=self.device)
+        tensors = _tensors(q, caches, out, lse, partial)
+        if plan.repeat(tensors, plan.request.sm_scale * qk_factor, v_scale):
+            return out, lse
+        return None
+
+    def _checked(
+        self,
+        q: torch.Tensor,
+        caches: Sequence[torch.Tensor],
+        qk_factor: float,
+        v_scale: float,
+        out: torch.Tensor | None,
+        lse: torch.Tensor | None,
+        partial: State | None,
+        *,
+        return_lse: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The ordinary way: check every tensor, run, and let the plan remember the run."""
         plan, problem = self._current(), self._problem
         assert problem is not None  # set together with the plan
         request, rows = plan.request, problem.num_rows
@@ -252,14 +304,30 @@ class BatchWrapper:
         out = result("out", out, (*shape, request.head_dim_vo), torch_dtype(request.o_dtype), q, read)
         if return_lse or lse is not None:
             lse = result("lse", lse, shape, torch.float32, q, (*read, out))
-        if partial is not None:
-            partial = partial_state(partial, out, lse, rows)
+        state = None if partial is None else partial_state(partial, out, lse, rows)
+        scale = request.sm_scale * qk_factor
         if q.shape[0] != rows:
-            q, out_rows, lse_rows = q[:rows], *_pad(out, lse, rows)
-        else:
-            out_rows, lse_rows = out, lse
-        plan.run(RunArgs(q, kv, out_rows, lse_rows, request.sm_scale * qk_factor, v_scale, partial))
+            args = RunArgs(q[:rows], kv, *_pad(out, lse, rows), scale, v_scale, state)
+            plan.run(args)
+            return out, lse
+        args = RunArgs(q, kv, out, lse, scale, v_scale, state)
+        plan.run(args)
+        learner, sources = repeatable(plan), self._sources(len(caches))
+        if learner and sources and learner.learn(args, _tensors(q, caches, out, lse, partial), sources):
+            self._repeatable = learner
         return out, lse
+
+
+def _tensors(
+    q: torch.Tensor,
+    caches: Sequence[torch.Tensor],
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    partial: State | None,
+) -> Sequence[torch.Tensor]:
+    """The tensors of a run in the order that `RepeatablePlan` says."""
+    results = (out,) if lse is None else (out, lse)
+    return (q, *caches, *results) if partial is None else (q, *caches, *results, *partial)
 
 
 def check_workspace(name: str, buffer: object) -> torch.Tensor:

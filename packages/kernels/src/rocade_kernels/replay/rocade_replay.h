@@ -29,6 +29,13 @@ typedef struct rk_launch {
   int64_t written; // bit i: tensor i is written, so it must not share memory with another one
 } rk_launch;
 
+// A launch of a call that makes several, whose numbers change from call to call.
+typedef struct rk_step {
+  rk_launch launch;     // `op` is not used; all steps of a call have its tensors, and what is written of them
+  int64_t scale_at;     // byte of the block where the call's scale stands as a float; -1: nowhere
+  int64_t out_scale_at; // the same of its second number
+} rk_step;
+
 // One launch with everything it needs, for a caller to whom passing eleven arguments is dear.
 typedef struct rk_queue {
   int64_t launch;   // address of cuLaunchKernel or hipModuleLaunchKernel
@@ -54,6 +61,21 @@ RK_API int32_t rk_replay_7(void* table, int64_t op, void* stream, void*, void*, 
                            void*);
 RK_API int32_t rk_replay_8(void* table, int64_t op, void* stream, void*, void*, void*, void*, void*, void*,
                            void*, void*);
+
+// The calls of one owner. Learning fails when it knows as many layouts as it keeps.
+RK_API int64_t rk_calls_step_size(void); // of rk_step, for callers to compare
+RK_API void* rk_calls_create(void* read);
+RK_API void rk_calls_free(void* calls);
+RK_API int32_t rk_calls_learn(void* calls, const rk_step* steps, int64_t count, void* const* objects);
+RK_API int32_t rk_calls_3(void* calls, void* stream, double scale, double out_scale, void*, void*, void*);
+RK_API int32_t rk_calls_4(void* calls, void* stream, double scale, double out_scale, void*, void*, void*,
+                          void*);
+RK_API int32_t rk_calls_5(void* calls, void* stream, double scale, double out_scale, void*, void*, void*,
+                          void*, void*);
+RK_API int32_t rk_calls_6(void* calls, void* stream, double scale, double out_scale, void*, void*, void*,
+                          void*, void*, void*);
+RK_API int32_t rk_calls_7(void* calls, void* stream, double scale, double out_scale, void*, void*, void*,
+                          void*, void*, void*, void*);
 
 #ifdef __cplusplus
 }

@@ -5,15 +5,18 @@ stream is the driver's handle as a number, and memory is addresses inside an arg
 """
 
 from rocade_kernels.runtime._arguments import Arguments, Layout
+from rocade_kernels.runtime._calls import Calls, Step
 from rocade_kernels.runtime._devices import device, missing
 from rocade_kernels.runtime._function import DriverFunction
 from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Named, Runtime
-from rocade_kernels.runtime._library import DeviceError
+from rocade_kernels.runtime._library import DeviceError, Library
 from rocade_kernels.runtime._loaded import Loaded
-from rocade_kernels.runtime._replay import Launched, Place, Replay, replay
+from rocade_kernels.runtime._packed import Launched
+from rocade_kernels.runtime._replay import Place, Replay, replay
 
 __all__ = [
     "Arguments",
+    "Calls",
     "DeviceError",
     "DeviceFacts",
     "DriverFunction",
@@ -21,11 +24,13 @@ __all__ = [
     "Image",
     "Launched",
     "Layout",
+    "Library",
     "Loaded",
     "Named",
     "Place",
     "Replay",
     "Runtime",
+    "Step",
     "device",
     "missing",
     "replay",

@@ -5,7 +5,42 @@ Apart from those of the CPU kernels, so that an edit here leaves those kernels' 
 
 from __future__ import annotations
 
+import ctypes
+from ctypes import c_int64
 from struct import Struct
+from typing import NamedTuple
+
+from rocade_kernels.runtime._arguments import Arguments
+from rocade_kernels.runtime._interface import Grid
 
 LAUNCH = Struct("@14q")
+STEP_SCALES = Struct("@2q")  # what follows the launch in a step
+STEP_BYTES = LAUNCH.size + STEP_SCALES.size
 QUEUE = Struct("@9q")
+
+
+class Launched(NamedTuple):
+    """A launch that was made: handles of the driver, geometry, arguments."""
+
+    function: int
+    launch: int
+    grid: Grid
+    block: int
+    lds: int
+    args: Arguments
+
+
+def pack_launch(
+    op: int, launched: Launched, places: ctypes.Array[c_int64], count: int, tensors: int, written: int
+) -> bytes:
+    """`rk_launch` of a launch with `count` places; its block and `places` must outlive the use of it."""
+    block = launched.args.block
+    return LAUNCH.pack(
+        op,
+        *(launched.function, launched.launch),
+        *launched.grid,
+        *(launched.block, launched.lds),
+        *(ctypes.addressof(block), ctypes.sizeof(block)),
+        *(ctypes.addressof(places), count),
+        *(tensors, written),
+    )

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from rocade_kernels import _native
 from rocade_kernels._cache import BuildError
 from rocade_kernels.runtime import _packed
-from rocade_kernels.runtime._arguments import Arguments
-from rocade_kernels.runtime._interface import Grid
+from rocade_kernels.runtime._packed import Launched
 
 COUNTS = (4, 6, 7, 8)  # of tensors that the native side takes
 
@@ -30,17 +29,6 @@ class Place(NamedTuple):
     offset: int
     tensor: int
     delta: int = 0
-
-
-class Launched(NamedTuple):
-    """A launch that was made: handles of the driver, geometry, arguments."""
-
-    function: int
-    launch: int
-    grid: Grid
-    block: int
-    lds: int
-    args: Arguments
 
 
 class Replay:
@@ -94,16 +82,7 @@ class Replay:
         """
         flat = (c_int64 * (3 * len(places)))(*[number for place in places for number in place])
         objects = (c_void_p * len(tensors))(*map(id, tensors))
-        block = launched.args.block
-        packed = _packed.LAUNCH.pack(
-            op,
-            *(launched.function, launched.launch),
-            *launched.grid,
-            *(launched.block, launched.lds),
-            *(ctypes.addressof(block), ctypes.sizeof(block)),
-            *(ctypes.addressof(flat), len(places)),
-            *(len(tensors), written),
-        )
+        packed = _packed.pack_launch(op, launched, flat, len(places), len(tensors), written)
         try:
             return not self._learn(self._table, packed, ctypes.addressof(objects))
         except RuntimeError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,10 +15,11 @@ import torch
 from arch_caps import Op, Request
 from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
-from rocade._plan import KV, RunArgs
+from rocade._plan import KV, RunArgs, Source
 from rocade._problem import Problem
 from rocade.backends._gpu import Gpu, Kernel, Launcher, gpu_of
 from rocade.backends.hip._list import WorkList, first_table, make_list
+from rocade.backends.hip._repeats import Repeats
 from rocade.backends.hip._work import MERGE_THREADS, Work, work_of
 from rocade_kernels import hip_abi
 from rocade_kernels.attention_launch import AttentionShape
@@ -110,6 +112,8 @@ class AttentionPlan:
         "_merge",
         "_problem",
         "_reads",
+        "_repeats",
+        "_scratch",
         "_strides",
         "_work",
         "request",
@@ -130,6 +134,8 @@ class AttentionPlan:
         masks = () if problem.mask is None else (problem.mask.bits,)
         self._reads: tuple[torch.Tensor, ...] = (self._list.memory, *tables, *masks)
         self._strides = _Strides(None)
+        self._repeats = Repeats(self._gpu)
+        self._scratch: torch.Tensor | None = None  # of the last run, if it is not the same in all
         self._caches = [_Cache(None)] * len(self._launches)
         group, page_size = request.group_size, max(request.page_size, 1)
         self._fixed = (
@@ -171,6 +177,7 @@ class AttentionPlan:
             self._run_aside(args)
             return
         workspace = self._list.workspace()
+        self._scratch = None if self._list.has_workspace else workspace
         partials = workspace.data_ptr()
         to = _To(
             (partials, partials + self._list.facts.lse_offset),
@@ -183,6 +190,22 @@ class AttentionPlan:
         self._attend(args, to)
         if self._merge is not None:
             self._merge_partials(self._merge, to)
+
+    def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
+        """See `RepeatablePlan`."""
+        if not self._list.has_workspace and self.workspace_bytes:
+            tensors = (*tensors, self._list.workspace())
+        return self._repeats.run(tensors, scale, v_scale)
+
+    def learn(self, args: RunArgs, tensors: Sequence[torch.Tensor], sources: Sequence[Source]) -> bool:
+        """See `RepeatablePlan`."""
+        launches = [(launch.launcher, sources[launch.levels[0]]) for launch in self._launches]
+        if self._scratch is not None and self.workspace_bytes:
+            tensors = (*tensors, self._scratch)
+        self._scratch = None
+        if not launches:
+            return False
+        return self._repeats.learn(launches, self._merge, args, tensors, self._list.facts.lse_offset)
 
     def _knows_strides(self, args: RunArgs) -> bool:
         """Whether the kernels can take strides like these; runs of one plan mostly have the same."""

@@ -44,11 +44,16 @@ class WorkList:
         self.device = device
         self._workspace = workspace
 
+    @property
+    def has_workspace(self) -> bool:
+        """Whether the caller gave one, which then is the same in every run."""
+        return self._workspace is not None
+
     def workspace(self) -> torch.Tensor:
-        """The caller's workspace; without one, memory of this plan."""
-        if self._workspace is None:
-            self._workspace = torch.empty(self.facts.float_bytes, dtype=torch.uint8, device=self.device)
-        return self._workspace
+        """The caller's workspace; without one, new memory for one run."""
+        if self._workspace is not None:
+            return self._workspace
+        return torch.empty(self.facts.float_bytes, dtype=torch.uint8, device=self.device)
 
 
 def make_list(

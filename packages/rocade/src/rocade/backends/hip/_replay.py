@@ -6,7 +6,6 @@ the host or an emulated GPU makes a call that is not learned.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import torch
 
 from rocade.backends._gpu import Kernel, gpu_of, last_launched
 from rocade.backends.hip._append import APPEND, APPEND_DENSE
+from rocade.backends.hip._dlpack import read_address
 from rocade.backends.hip._states import MERGE, PAIR, PAIR_DENSE
 from rocade_kernels import runtime
 from rocade_kernels.runtime import Place
@@ -46,31 +46,13 @@ _numbers: dict[tuple[str, str], int] = {}
 _next = itertools.count()
 
 
-class _Header(ctypes.Structure):
-    """DLPack's exchange table, as far as it is used: a version, then addresses of functions."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("previous", ctypes.c_void_p),
-        ("allocate", ctypes.c_void_p),
-        ("managed_from", ctypes.c_void_p),
-        ("managed_to", ctypes.c_void_p),
-        ("read", ctypes.c_void_p),
-    ]
-
-
 @functools.cache
 def _replay() -> runtime.Replay | None:
     """None where this torch has no exchange table (before 2.10), or nothing native was built."""
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if capsule is None or current is None:
+    read = read_address()
+    if not read or getattr(torch._C, "_cuda_getCurrentRawStream", None) is None:
         return None
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    header = _Header.from_address(pointer(capsule, b"dlpack_exchange_api"))
-    return runtime.replay(header.read) if header.major == 1 and header.read else None
+    return runtime.replay(read)
 
 
 def learn(kind: tuple[str, str], tensors: Sequence[torch.Tensor]) -> Callable[..., bool] | None:
@@ -91,6 +73,14 @@ def learn(kind: tuple[str, str], tensors: Sequence[torch.Tensor]) -> Callable[..
     return _repeat(op, replay.runner(len(tensors)))
 
 
+def is_special(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor has what calls refuse and no layout tells: lazy negation, or a gradient to come."""
+    return any(map(_is_neg, tensors)) or (_grad() and any(t.requires_grad for t in tensors))
+
+
+_grad, _is_neg = torch.is_grad_enabled, torch.Tensor.is_neg
+
+
 def _places(kernel: Kernel, call: Call, tensors: Sequence[torch.Tensor]) -> list[Place]:
     """Where addresses stand. Keys and values in one tensor `[N, 2, ...]`: values are one step further."""
     args = type(kernel.layout.make().block)
@@ -105,11 +95,10 @@ def _places(kernel: Kernel, call: Call, tensors: Sequence[torch.Tensor]) -> list
 
 def _repeat(op: int, run: Callable[..., int]) -> Callable[..., bool]:
     current_device, stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
-    grad, is_neg = torch.is_grad_enabled, torch.Tensor.is_neg
 
     def repeat(*tensors: torch.Tensor) -> bool:
         try:
-            if any(map(is_neg, tensors)) or (grad() and any(t.requires_grad for t in tensors)):
+            if is_special(tensors):
                 return False
             device = current_device()
             return not run(op + device, stream(device), *tensors)

@@ -1,0 +1,112 @@
+"""What an attention plan repeats natively: runs with tensors of a layout that it has run before.
+
+An ordinary run checks its tensors, fills the argument blocks and launches; `learn` keeps these blocks, and
+`run` launches them again with other addresses and scales. Everything else in a block depends on the plan, or
+on shapes, strides and types, which are compared each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from rocade._plan import RunArgs, Source
+from rocade.backends._gpu import Gpu, Launcher
+from rocade.backends.hip._dlpack import read_address
+from rocade.backends.hip._replay import is_special
+from rocade_kernels.runtime import Calls, Place, Step
+
+_TRIES = 16  # runs that cannot be learned, after which a plan does not try again
+
+_WRITTEN = ("out", "lse", "partial_out")
+Where = Mapping[str, tuple[int, int]]  # field of a block -> number of its tensor, bytes added to its address
+
+
+class Repeats:
+    """The runs of one plan that it can repeat."""
+
+    __slots__ = ("_calls", "_gpu", "_tries")
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._calls: Calls | None = None
+        self._tries = _TRIES
+
+    def run(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
+        """Launch a run that was learned for such tensors; False leaves it to the ordinary way."""
+        calls, gpu = self._calls, self._gpu
+        try:
+            if calls is None or is_special(tensors) or not gpu.is_current():
+                return False
+            return calls.run(gpu.stream(), scale, v_scale, tensors)
+        except (TypeError, RuntimeError):  # no tensor, which the ordinary way refuses
+            return False
+
+    def learn(
+        self,
+        launches: Sequence[tuple[Launcher, Source]],
+        merge: Launcher | None,
+        args: RunArgs,
+        tensors: Sequence[torch.Tensor],
+        lse_offset: int,
+    ) -> bool:
+        """Keep what this thread has just launched; whether it can be repeated.
+
+        Args:
+            launches: of the attention kernel, with the source of the keys and values of each.
+            merge: the launch after them, if there was one.
+            args: what the plan ran on.
+            tensors: as `RepeatablePlan` says; after them, if it is not the same in every run, memory for
+                partial results.
+            lse_offset: of these, in bytes.
+        """
+        launchers = [launcher for launcher, _ in launches] + ([merge] if merge else [])
+        if not self._tries or len(set(launchers)) < len(launchers):  # the last block of each is all there is
+            return False
+        self._tries -= 1
+        results = _results(args, max(source.v for _, source in launches) + 1, len(tensors), lse_offset)
+        places = [{"q": (0, 0), **_keys(args, source), **results} for _, source in launches]
+        steps = [_step(*made) for made in zip(launchers, [*places, results], strict=False)]
+        calls = self._calls or _calls()
+        if calls is None or None in steps:
+            return False
+        written = sum(1 << results[name][0] for name in _WRITTEN if name in results)
+        if not calls.learn([step for step in steps if step], tensors, written):
+            return False
+        self._calls = calls
+        return True
+
+
+def _calls() -> Calls | None:
+    read = read_address()
+    return Calls(read) if read else None
+
+
+def _results(args: RunArgs, first: int, count: int, lse_offset: int) -> dict[str, tuple[int, int]]:
+    """Where results and states are, from tensor `first` on; what is left over is for partial results."""
+    names = ["out", *(["lse"] if args.lse is not None else [])]
+    names += ["state_out", "state_lse"] if args.partial is not None else []
+    found = {name: (first + number, 0) for number, name in enumerate(names)}
+    if first + len(names) < count:
+        found |= {"partial_out": (count - 1, 0), "partial_lse": (count - 1, lse_offset)}
+    return found
+
+
+def _keys(args: RunArgs, source: Source) -> dict[str, tuple[int, int]]:
+    """Where K and V are; in one tensor, V is as far behind K as this tensor's strides say."""
+    kv = args.kv[source.level]
+    delta = kv.v.data_ptr() - kv.k.data_ptr() if source.k == source.v else 0
+    return {"k": (source.k, 0), "v": (source.v, delta)}
+
+
+def _step(launcher: Launcher, where: Where) -> Step | None:
+    """This thread's last launch, as one that other tensors' addresses are put into."""
+    launched = launcher.launched()
+    if launched is None:
+        return None
+    struct = type(launched.args.block)
+    places = [Place(getattr(struct, name).offset, *at) for name, at in where.items() if hasattr(struct, name)]
+    if not hasattr(struct, "scale"):
+        return Step(launched, places)
+    return Step(launched, places, struct.scale.offset, struct.out_scale.offset)
