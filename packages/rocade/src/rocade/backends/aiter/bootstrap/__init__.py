@@ -5,7 +5,7 @@ a check found is kept on disk by the library's hash. After `rocade prebuild-aite
 """
 
 from rocade.backends.aiter.bootstrap._errors import BootstrapError
-from rocade.backends.aiter.bootstrap._variants import defects, ensure, found, native_page, refusals
+from rocade.backends.aiter.bootstrap._variants import defects, ensure, found, is_there, native_page, refusals
 from rocade.backends.aiter.bootstrap._verdicts import Outcome, Verdict
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "defects",
     "ensure",
     "found",
+    "is_there",
     "native_page",
     "refusals",
 ]

@@ -6,6 +6,7 @@ for which AITER would wait for ever, is removed as well.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 from collections.abc import Iterator
@@ -37,8 +38,10 @@ def build(store: Store, wanted: Wanted, means: Means) -> Path:
     seconds = _settings.aiter_build_seconds()
     lock = store.named("locks", module, ".lock")
     with _lock.held(lock, f"the build of {module}", seconds, _job.say) as handle:
-        if path.is_file() and not _damage(path, wanted):
-            return path
+        if path.is_file():
+            if not (reason := damage(path, wanted.symbol)):
+                return path
+            _job.say(f"built again: {reason}")
         work = store.named("work", module, f"@{socket.gethostname()}")  # see _lock about two hosts
         shutil.rmtree(work, ignore_errors=True)
         try:
@@ -68,10 +71,20 @@ def _described(store: Store, wanted: Wanted, means: Means, work: Path, seconds: 
     )
 
 
-def _damage(path: Path, wanted: Wanted) -> str:
-    """Why a library cannot be loaded; empty if it can."""
+def damage(path: Path, symbol: str) -> str:
+    """Why a library cannot be loaded; empty if it can. Reading a large one takes some milliseconds, once."""
     try:
-        check_library(path, wanted.symbol)
+        status = path.stat()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return _damage(path, symbol, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _damage(path: Path, symbol: str, *version: int) -> str:
+    del version
+    try:
+        check_library(path, symbol)
     except LibraryError as error:
         return str(error)
     return ""
@@ -111,8 +124,8 @@ def _make(job: _job.Job, built: Path, wanted: Wanted, lock: int) -> None:
             raise failure
         others = ", ".join(sorted(path.name for path in built.parent.glob("*.so"))) or "nothing"
         raise BootstrapError(f"{job.what}: it built {others} instead; see {job.log}")
-    if damage := _damage(built, wanted):
-        raise BootstrapError(f"{job.what}: {damage}") from failure
+    if reason := damage(built, wanted.symbol):
+        raise BootstrapError(f"{job.what}: {reason}") from failure
 
 
 def _keep(jit: Path, store: Store, path: Path) -> None:

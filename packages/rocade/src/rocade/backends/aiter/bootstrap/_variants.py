@@ -1,4 +1,4 @@
-"""The four questions that planning asks about a library, and what this process already knows of it."""
+"""The questions that planning asks about a library, and what this process already knows of it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rocade.backends.aiter.bootstrap._verdicts import Outcome, Verdict
 from rocade.backends.aiter.bootstrap._wanted import Means, Wanted
 from rocade_kernels import _settings as kernel_settings
 from rocade_kernels.aiter import recipes, search, versions
-from rocade_kernels.aiter.elf import check_library
 from rocade_kernels.aiter.errors import AiterError, LibraryError, LibraryMissingError
 from rocade_kernels.aiter.names import VariantKey
 
 DEFECT = "defect"  # code of a reason that lies in a library of this machine
+MISSING = "absent"  # code of a reason that an install or a build removes
 FAILED = "build"  # code of a reason that lies in a build which failed in this process
 
 
@@ -82,7 +82,7 @@ def ensure(
             wrong. The same question gets the same answer for the life of the process.
         AiterError: AITER is not installed, of an unknown version, or its library cannot be trusted.
     """
-    wanted = _wanted(key, device, head_dim, page_size)
+    wanted = _wanted(key, _device.target(device), head_dim, page_size)
     path = _known.paths.get(wanted)
     if path is not None:
         return path
@@ -103,7 +103,7 @@ def ensure(
 
 def found(key: VariantKey, device: torch.device, *, head_dim: int, page_size: int = 0) -> Path | None:
     """As `ensure` where the library is there and right, else None. It never builds; it may check."""
-    wanted = _wanted(key, device, head_dim, page_size)
+    wanted = _wanted(key, _device.target(device), head_dim, page_size)
     with _known.lock(wanted):
         if wanted in _known.paths or wanted in _known.failures:
             return _known.paths.get(wanted)
@@ -124,7 +124,7 @@ def native_page(key: VariantKey, device: torch.device, *, head_dim: int, page_si
         BootstrapError: `FLASHINFER_AITER_STRICT` is 1, and the answer is no.
         AiterError: as `ensure`.
     """
-    wanted = _wanted(key, device, head_dim, page_size)
+    wanted = _wanted(key, _device.target(device), head_dim, page_size)
     try:
         ensure(key, device, head_dim=head_dim, page_size=page_size)
     except BootstrapError:
@@ -135,19 +135,32 @@ def native_page(key: VariantKey, device: torch.device, *, head_dim: int, page_si
     return True
 
 
-def refusals(
-    key: VariantKey, device: torch.device, *, head_dim: int, page_size: int = 0
-) -> tuple[Reason, ...]:
-    """What this machine has against a library: that it was found wrong, or that a build of it failed.
+def is_there(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0) -> bool:
+    """Whether a library is there and whole, and nothing is known against it. It may not have been checked."""
+    wanted = _wanted(key, target, head_dim, page_size)
+    if wanted in _known.paths or wanted in _known.failures:
+        return wanted in _known.paths
+    try:
+        path = _existing(wanted)
+    except LibraryError:
+        return False
+    return path is not None and not any(_recorded(wanted, path))
 
-    Cheap: it builds and checks nothing. Empty also means that nothing is known.
+
+def refusals(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0) -> tuple[Reason, ...]:
+    """Why a library cannot be used on a GPU, as far as is known without building or checking anything.
+
+    Empty where it is there, or can be built, and nothing speaks against it.
     """
     try:
-        wanted = _wanted(key, device, head_dim, page_size)
+        wanted = _wanted(key, target, head_dim, page_size)
+        if wanted in _known.paths:
+            return ()
         if wanted in _known.failures:
-            code = DEFECT if wanted in _known.verdicts and _known.verdicts[wanted].is_defect else FAILED
-            return (Reason(code, _known.failures[wanted]),)
-        return tuple(_recorded(wanted))
+            verdict = _known.verdicts.get(wanted)
+            return (Reason(DEFECT if verdict and verdict.is_defect else FAILED, _known.failures[wanted]),)
+        path = _existing(wanted)
+        return tuple(_unbuildable(wanted) if path is None else _recorded(wanted, path))
     except AiterError as error:
         return (Reason(FAILED, str(error)),)
 
@@ -160,9 +173,9 @@ def defects() -> tuple[Verdict, ...]:
         return ()
 
 
-def _wanted(key: VariantKey, device: torch.device, head_dim: int, page_size: int) -> Wanted:
+def _wanted(key: VariantKey, target: str, head_dim: int, page_size: int) -> Wanted:
     version = _version(kernel_settings.AITER_VERSION.read())
-    return Wanted(key, version, _device.target(device), head_dim, page_size)
+    return Wanted(key, version, target, head_dim, page_size)
 
 
 @functools.lru_cache(maxsize=4)
@@ -183,25 +196,30 @@ def _existing(wanted: Wanted) -> Path | None:
         path = search.find(wanted.key, wanted.version, extra=(store,))
     except LibraryMissingError:
         return None
-    try:
-        check_library(path, wanted.symbol)
-    except LibraryError as error:
-        if path.parent != store:
-            raise
-        _job.say(f"{error}. It is built again")
-        return None
-    return path
+    reason = _build.damage(path, wanted.symbol)
+    if reason and path.parent != store:
+        raise LibraryError(reason)
+    return None if reason else path
 
 
-def _recorded(wanted: Wanted) -> Iterator[Reason]:
+def _recorded(wanted: Wanted, path: Path) -> Iterator[Reason]:
     """Reasons that lie on disk: this very library was found wrong, in this process or another."""
-    asked = (f"{wanted.module}.so", wanted.target, wanted.head_dim, wanted.page_size)
+    asked = (path.name, wanted.target, wanted.head_dim, wanted.page_size)
     for verdict in defects():
-        if asked != (verdict.library, verdict.target, verdict.head_dim, verdict.page_size):
-            continue
-        path = _existing(wanted)
-        if path is not None and _verdicts.sha256(path) == verdict.sha256:
+        about = (verdict.library, verdict.target, verdict.head_dim, verdict.page_size)
+        if asked == about and _verdicts.sha256(path) == verdict.sha256:
             yield Reason(DEFECT, _not_used(path, verdict))
+
+
+def _unbuildable(wanted: Wanted) -> Iterator[Reason]:
+    """Why a library that is not there will not be built, either."""
+    if not _settings.aiter_build():
+        why = f"{_settings.AITER_BUILD.name} is 0, so no plan builds it; `rocade prebuild-aiter` does"
+    elif search.package_folder() is None:
+        why = "the package aiter, which builds it, is not installed"
+    else:
+        return
+    yield Reason(MISSING, f"{wanted.module}.so is not there, and {why}")
 
 
 def _not_used(path: Path, verdict: Verdict) -> str:
