@@ -130,13 +130,15 @@ def _run(
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The call with its arguments in the order of the op's schema; `flags` are those of `_FLAGS`."""
+    factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
+    given = _single.given(Op.SINGLE_DECODE, q, k, v, (kv_layout, backend), flags, return_lse=return_lse)
+    if given and (made := _single.repeated(given, factors)):
+        return made
     kv = _single.dense(k, v, kv_layout)
     row = q.unsqueeze(0)
     named = dict(zip(_FLAGS, flags, strict=True))
     request = _single.request_of(Op.SINGLE_DECODE, row, kv, kv_layout, masked=False, **named)
-    factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
-    out, lse = _single.attend(request, row, kv, None, backend, factors, return_lse=return_lse)
-    return out.squeeze(0), None if lse is None else lse.squeeze(0)
+    return _single.attend(request, row, kv, None, backend, factors, return_lse=return_lse, given=given)
 
 
 def _op(*given: Any) -> Tensor:

@@ -70,6 +70,9 @@ class RepeatablePlan(Plan, Protocol):
     merged in, as far as there are any.
     """
 
+    def is_ready(self) -> bool:
+        """Whether another call may use it now: its memory is ready on this stream, and no graph keeps it."""
+
     def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
         """Make a run again whose tensors have the shapes, strides, types and devices of an earlier one.
 

@@ -177,12 +177,17 @@ def _run(
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The call with its arguments in the order of the op's schema; `flags` are those of `_FLAGS`."""
+    factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
+    given = None
+    if custom_mask is None and packed_custom_mask is None:
+        given = _single.given(Op.SINGLE_PREFILL, q, k, v, (kv_layout, backend), flags, return_lse=return_lse)
+    if given and (made := _single.repeated(given, factors)):
+        return made
     kv = _single.dense(k, v, kv_layout)
     mask = _single.mask_of(custom_mask, packed_custom_mask, q, kv)
     named = dict(zip(_FLAGS, flags, strict=True))
     request = _single.request_of(Op.SINGLE_PREFILL, q, kv, kv_layout, masked=mask is not None, **named)
-    factors = _ops.product(qk_factor, qk_scales), _ops.product(v_factor, v_scales)
-    return _single.attend(request, q, kv, mask, backend, factors, return_lse=return_lse)
+    return _single.attend(request, q, kv, mask, backend, factors, return_lse=return_lse, given=given)
 
 
 def _op(*given: Any) -> Tensor:

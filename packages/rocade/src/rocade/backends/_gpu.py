@@ -133,7 +133,7 @@ class Gpu:
         self.index = index  # torch's; -1 for the emulator
         self.stream = stream
         self.is_current = is_current
-        self._is_capturing = is_capturing
+        self.is_capturing = is_capturing
         self.facts = facts
         self._loaded = Loaded(on)
         self._launchers: dict[Key, Launcher] = {}
@@ -167,7 +167,7 @@ class Gpu:
     def _function(self, kernel: runtime.Named, code: Callable[[], runtime.Image]) -> Function:
         function = self._loaded.get(kernel)
         if function is None:
-            if self._is_capturing():
+            if self.is_capturing():
                 raise RuntimeError(
                     f"{kernel.name} is not loaded on this device yet, and a graph is being captured, in "
                     "which only launches may happen: make one call of this kind before the capture"

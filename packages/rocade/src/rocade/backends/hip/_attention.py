@@ -134,7 +134,10 @@ class AttentionPlan:
         masks = () if problem.mask is None else (problem.mask.bits,)
         self._reads: tuple[torch.Tensor, ...] = (self._list.memory, *tables, *masks)
         self._strides = _Strides(None)
-        self._repeats = Repeats(self._gpu)
+        # Without a workspace it is the plan of one call. Others like it may use it on the same stream, where
+        # the list arrives before they run; a graph would go on using memory that is not its own.
+        stream = None if self._list.has_workspace else self._gpu.stream()
+        self._repeats = Repeats(self._gpu, stream)
         self._scratch: torch.Tensor | None = None  # of the last run, if it is not the same in all
         self._caches = [_Cache(None)] * len(self._launches)
         group, page_size = request.group_size, max(request.page_size, 1)
@@ -190,6 +193,10 @@ class AttentionPlan:
         self._attend(args, to)
         if self._merge is not None:
             self._merge_partials(self._merge, to)
+
+    def is_ready(self) -> bool:
+        """See `RepeatablePlan`."""
+        return self._repeats.is_ready()
 
     def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
         """See `RepeatablePlan`."""

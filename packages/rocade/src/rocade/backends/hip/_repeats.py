@@ -26,10 +26,12 @@ Where = Mapping[str, tuple[int, int]]  # field of a block -> number of its tenso
 class Repeats:
     """The runs of one plan that it can repeat."""
 
-    __slots__ = ("_calls", "_gpu", "_tries")
+    __slots__ = ("_calls", "_gpu", "_stream", "_tries")
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, stream: int | None) -> None:
+        """Know nothing yet; with a `stream`, runs are repeated on that one alone, and never captured."""
         self._gpu = gpu
+        self._stream = stream
         self._calls: Calls | None = None
         self._tries = _TRIES
 
@@ -39,9 +41,17 @@ class Repeats:
         try:
             if calls is None or is_special(tensors) or not gpu.is_current():
                 return False
-            return calls.run(gpu.stream(), scale, v_scale, tensors)
+            stream = gpu.stream()
+            if self._stream is not None and (stream != self._stream or gpu.is_capturing()):
+                return False
+            return calls.run(stream, scale, v_scale, tensors)
         except (TypeError, RuntimeError):  # no tensor, which the ordinary way refuses
             return False
+
+    def is_ready(self) -> bool:
+        """See `RepeatablePlan`."""
+        gpu = self._gpu
+        return gpu.is_current() and gpu.stream() == self._stream and not gpu.is_capturing()
 
     def learn(
         self,
