@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 from tests.arch_caps.helpers import request
@@ -14,6 +15,7 @@ from arch_caps import (
     Defect,
     DType,
     KnownBadWarning,
+    Layout,
     MaskKind,
     Op,
     Request,
@@ -230,6 +232,7 @@ def test_other_values_do_not_override(monkeypatch: pytest.MonkeyPatch, value: st
 @pytest.mark.usefixtures("forgetful")
 def test_the_override_lifts_no_other_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCADE_ALLOW_KNOWN_BAD", "all")
+    asked = replace(BAD, kv_layout=Layout.HND)
     with pytest.warns(KnownBadWarning):
-        found = reasons(BAD, backend="aiter_ck", target="gfx950", toolchain=RECENT)
-    assert [reason.code for reason in found] == ["planned"]
+        found = reasons(asked, backend="aiter_ck", target="gfx950", toolchain=RECENT)
+    assert [reason.code for reason in found] == ["kv_layout"]

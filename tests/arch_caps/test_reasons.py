@@ -63,7 +63,7 @@ def test_torch_serves_everything_everywhere(op: Op, target: str) -> None:
     assert codes("torch", target, op=op, page_size=PAGE_SIZE.get(op, 0), **HARD) == []
 
 
-@pytest.mark.parametrize("backend", ["aiter_asm", "aiter_ck"])
+@pytest.mark.parametrize("backend", ["aiter_asm"])
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 def test_planned_rows_refuse_every_request(backend: str, target: str) -> None:
     planned = [op for (op, name), row in ROWS.items() if name == backend and row.status == "planned"]

@@ -43,7 +43,7 @@ ROWS = (
     Row(
         op=Op.SINGLE_PREFILL,
         backend="aiter_ck",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
@@ -55,7 +55,7 @@ ROWS = (
     Row(
         op=Op.SINGLE_DECODE,
         backend="aiter_ck",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
@@ -67,7 +67,7 @@ ROWS = (
     Row(
         op=Op.BATCH_PREFILL_PAGED,
         backend="aiter_ck",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=PAGED,
@@ -79,7 +79,7 @@ ROWS = (
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
         backend="aiter_ck",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
@@ -91,7 +91,7 @@ ROWS = (
     Row(
         op=Op.BATCH_DECODE,
         backend="aiter_ck",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.ck:BACKEND.plan",
         targets=CDNA,
         accepts=PAGED,

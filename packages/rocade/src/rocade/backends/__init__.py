@@ -7,7 +7,12 @@ from importlib import import_module
 
 from rocade.backends._base import Backend
 
-_MODULES = {"hip": "rocade.backends.hip", "cpu": "rocade.backends.cpu", "torch": "rocade.backends.torch"}
+_MODULES = {
+    "hip": "rocade.backends.hip",
+    "aiter_ck": "rocade.backends.aiter.ck",
+    "cpu": "rocade.backends.cpu",
+    "torch": "rocade.backends.torch",
+}
 
 
 class _Registry(Mapping[str, Backend]):

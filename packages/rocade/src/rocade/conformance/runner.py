@@ -14,6 +14,7 @@ import torch
 
 import arch_caps
 from arch_caps import ArchCapabilityError, MaskKind, Op, Request
+from rocade import _device
 from rocade.conformance import calls, inputs, memory, state_calls, tolerances
 from rocade.conformance.cases import AppendCase, AttentionCase, Case, StateCase
 from rocade.conformance.oracle import Reference
@@ -74,7 +75,7 @@ def request_of(case: Case) -> Request:
         logits_soft_cap=case.soft_cap,
         pos_encoding=case.pos_encoding,
         num_levels=case.levels,
-        max_qo_len=max(lens[-1].qo, default=0),
+        max_qo_len=case.q_len if case.op is Op.BATCH_DECODE else max(lens[-1].qo, default=0),
         max_kv_len=sum(max(level.kv, default=0) for level in lens),
         graph=case.entry == "graph",
         fixed_split_size=(case.split_pages or 0) * max(case.page_size, 1) or None,
@@ -112,7 +113,8 @@ def _append_request(case: AppendCase) -> Request:
 
 def run(case: Case, backend: str, target: str = "cpu", device: torch.device = CPU) -> Report:
     """Run one case and judge it. No exception of the call escapes: it is a failure with its own text."""
-    refused = arch_caps.reasons(request_of(case), backend=backend, target=target)
+    asked, toolchain = request_of(case), _device.toolchain()  # dispatch judges by it, too
+    refused = arch_caps.reasons(asked, backend=backend, target=target, toolchain=toolchain)
     try:
         comparisons, complaints = _call(case, backend, device)
     except ArchCapabilityError as error:

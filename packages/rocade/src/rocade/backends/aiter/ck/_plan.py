@@ -1,0 +1,118 @@
+"""A plan of backend `aiter_ck`: a route into AITER, and the libraries for it.
+
+Letters: T query rows, Hq query heads, D head dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+import arch_caps
+from arch_caps import ArchCapabilityError, Op, Reason, Request
+from rocade import _device, _settings
+from rocade._plan import RunArgs
+from rocade._problem import Level, Problem
+from rocade.backends.aiter import bootstrap
+from rocade.backends.aiter._finish import finish, wants_lse
+from rocade.backends.aiter._readable import readable, writable
+from rocade.backends.aiter._unseen import unseen_rows
+from rocade.backends.aiter.ck._libraries import Libraries, family_of, key_of, sizes_of
+from rocade.backends.aiter.ck._operands import Operands
+from rocade.backends.aiter.ck._routes import DenseRoute, PagedRoute, RaggedRoute, Route
+from rocade.backends.aiter.ck._stream import stream_of
+from rocade_kernels.aiter.names import Family
+
+NAME = "aiter_ck"
+
+
+class CkPlan:
+    """One call of AITER a run, and what it leaves to do."""
+
+    backend = NAME
+
+    __slots__ = ("_device", "_has_keys", "_libraries", "_route", "_unseen", "request", "workspace_bytes")
+
+    def __init__(self, request: Request, problem: Problem) -> None:
+        """Plan.
+
+        Raises:
+            BootstrapError: the library is not there and could not be built, or is wrong on this machine.
+            ArchCapabilityError: the table refuses the function that a page pool not read in place would need.
+        """
+        self.request = request
+        self.workspace_bytes = 0
+        self._device = problem.device
+        (level,) = problem.levels
+        self._has_keys = bool(problem.num_rows) and bool(level.kv_len.any())
+        unseen = unseen_rows(request, level)
+        self._unseen = None if unseen is None else unseen.to(problem.device)
+        if self._has_keys:
+            self._route = _route(request, level, problem.device)
+            self._libraries = Libraries(request, self._route.family, problem.device)
+
+    @torch.no_grad()
+    def run(self, args: RunArgs) -> None:
+        """Compute attention into `args.out` and `args.lse`.
+
+        Raises:
+            NoKernelError: the library has no kernel for this call.
+            BootstrapError: the first run with LSE finds no library for that, and none can be built.
+        """
+        out, wants = writable(args.out), wants_lse(args)
+        natural = self._natural(args.q) if wants else None
+        if self._has_keys:
+            self._attend(args, out, natural)
+        finish(args, out, natural, self._unseen)
+
+    def _attend(self, args: RunArgs, out: torch.Tensor, natural: torch.Tensor | None) -> None:
+        library = self._libraries.of(lse=natural is not None)
+        if library.key.has_lse and natural is None:
+            natural = self._natural(args.q)
+        with stream_of(self._device) as stream:
+            keys = self._route.keys(args.kv[0])
+            given = Operands(readable(args.q), keys.k, keys.v, out, natural, args.sm_scale)
+            self._route.call(library, given, stream)
+            self._route.spoil(out, natural, args.kv[0])
+
+    def _natural(self, q: torch.Tensor) -> torch.Tensor:
+        """fp32 `[Hq, T]`, for AITER's LSE."""
+        return q.new_empty((self.request.num_qo_heads, q.shape[0]), dtype=torch.float32)
+
+
+def _route(request: Request, level: Level, device: torch.device) -> Route:
+    family = family_of(request)
+    if family is Family.MHA_FWD:
+        return DenseRoute(request, level)
+    if family is Family.MHA_BATCH_PREFILL and _is_native(request, family, device):
+        return PagedRoute(request, level, device)
+    if level.pages is not None:
+        _check_gather(request, device)
+    return RaggedRoute(request, level, device)
+
+
+def _is_native(request: Request, family: Family, device: torch.device) -> bool:
+    """Whether AITER really reads pages of this size; the version alone has been wrong about it."""
+    key = key_of(request, family, lse=True)
+    return bootstrap.native_page(key, device, **sizes_of(request, family))
+
+
+def _check_gather(request: Request, device: torch.device) -> None:
+    """Ask the table about the function that gathered keys go to; it judged pages read in place."""
+    if _settings.aiter_strict():
+        reason = Reason("page_size", gather_refused(request))
+        raise ArchCapabilityError(request, {NAME: [reason]})
+    ragged = replace(request, op=Op.BATCH_PREFILL_RAGGED, page_size=0)
+    target, toolchain = _device.target(device), _device.toolchain()
+    reasons = arch_caps.reasons(ragged, backend=NAME, target=target, toolchain=toolchain)
+    if reasons:
+        raise ArchCapabilityError(request, {NAME: reasons})
+
+
+def gather_refused(request: Request) -> str:
+    """Why a page pool is not gathered."""
+    return (
+        f"{_settings.AITER_STRICT.name} is set, and AITER does not read pages of {request.page_size} tokens "
+        "in place: their keys would be gathered by every run"
+    )
