@@ -1,4 +1,4 @@
-"""Builds the native library (CPU kernels, launch replay) from C++ into a wheel, or on demand into a cache.
+"""Builds the native library (CPU kernels, launch replay, AITER's loader) into a wheel or, on demand, a cache.
 
 Safe under many processes: one builds, under a lock that dies with it; a finished library appears by rename.
 """
@@ -21,7 +21,8 @@ from rocade_kernels import _cache, _settings
 from rocade_kernels._cache import LOG, BuildError
 
 SOURCES = Path(__file__).parent
-FOLDERS = ("cpu", "planner", "replay")  # of sources; evidence of the CPU kernels is bound to the first alone
+# Of sources; evidence of the CPU kernels is bound to the first alone.
+FOLDERS = ("cpu", "planner", "replay", "aiter/loader")
 SHIPPED = Path(__file__).parent / "lib" / "librocade_cpu.so"
 
 FLAGS = (

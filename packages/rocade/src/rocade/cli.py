@@ -13,13 +13,17 @@ COMMANDS = {
     ("explain",): ("rocade._explain_cli", "which backend serves a call, and every reason of the others"),
     ("verify",): ("rocade.conformance.verify", "run the conformance grid against the fp64 oracle"),
     ("demo",): ("rocade.demo", "answer a batch of questions that share a long prompt with a real model"),
+    ("prebuild-aiter",): (
+        "rocade.backends.aiter.bootstrap.prebuild",
+        "have AITER build its libraries ahead, and check each against fp64",
+    ),
     ("bench", "cpu"): ("rocade.bench.cpu", "time the CPU backend beside PyTorch"),
     ("bench", "gpu"): ("rocade.bench.gpu", "time a GPU backend beside FlashInfer"),
 }
 
 
 def _parser() -> argparse.ArgumentParser:
-    listing = "\n".join(f"  {' '.join(words):12}{text}" for words, (_, text) in COMMANDS.items())
+    listing = "\n".join(f"  {' '.join(words):16}{text}" for words, (_, text) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="rocade",
         description="LLM attention with FlashInfer's API.",

@@ -19,7 +19,7 @@ class Family(StrEnum):
     FMHA_V3_VARLEN_FWD = "fmha_v3_varlen_fwd"
 
 
-DTYPES = ("fp16", "bf16")  # AITER's names
+DTYPES = ("fp16", "bf16")  # AITER's names, in the order of the loader's numbers
 V3 = (Family.FMHA_V3_FWD, Family.FMHA_V3_VARLEN_FWD)  # hand-written kernels, one library for all
 RAGGED = (Family.MHA_VARLEN_FWD, Family.FMHA_V3_VARLEN_FWD)
 

@@ -173,6 +173,25 @@ def defects() -> tuple[Verdict, ...]:
         return ()
 
 
+def verdict(key: VariantKey, device: torch.device, *, head_dim: int, page_size: int = 0) -> Verdict | None:
+    """What the check said of a library that was asked for in this process."""
+    return _known.verdicts.get(_wanted(key, _device.target(device), head_dim, page_size))
+
+
+def state(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0) -> str:
+    """What is there of a library and known of it, in words. Builds and checks nothing."""
+    wanted = _wanted(key, target, head_dim, page_size)
+    try:
+        path = _existing(wanted)
+    except LibraryError as error:
+        return str(error)
+    if path is None:
+        return "not there"
+    folder, digest = _store.verdict_folder(), _verdicts.sha256(path)
+    known = _verdicts.look_up(folder, digest, target, head_dim, page_size)
+    return f"{known.outcome if known else 'not checked'}, {path}"
+
+
 def _wanted(key: VariantKey, target: str, head_dim: int, page_size: int) -> Wanted:
     version = _version(kernel_settings.AITER_VERSION.read())
     return Wanted(key, version, target, head_dim, page_size)
