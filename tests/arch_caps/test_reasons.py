@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.arch_caps.helpers import PLAIN, request
 
+import arch_caps
 from arch_caps import (
     ROWS,
     TARGETS,
@@ -22,6 +23,7 @@ from arch_caps import (
     PosEncoding,
     Reason,
     _reasons,
+    ignores_lengths,
     reasons,
 )
 from arch_caps._target import Has
@@ -174,3 +176,27 @@ def test_the_gate_costs_microseconds() -> None:
     """The budget is 10 us a request; the best of several rounds is compared with twice that."""
     times = timeit.repeat(lambda: reasons(PLAIN, backend="cpu", target="cpu"), number=500, repeat=7)
     assert min(times) / 500 < 20e-6
+
+
+def test_rows_that_ask_about_lengths_are_told_from_those_that_do_not() -> None:
+    assert not ignores_lengths(Op.BATCH_DECODE, "cpu")
+    for op in ATTENTION_OPS:
+        assert ignores_lengths(op, "hip")
+        assert ignores_lengths(op, "torch")
+    for op, backend in arch_caps.DEFECTS:
+        assert not ignores_lengths(op, backend)
+
+
+@pytest.mark.parametrize("backend", ["hip", "torch"])
+@pytest.mark.parametrize("target", ["gfx942", "sm_90", "cpu-x86_64"])
+def test_lengths_change_no_answer_of_rows_that_ignore_them(backend: str, target: str) -> None:
+    for op in ATTENTION_OPS:
+        plain = request(op=op, page_size=PAGE_SIZE.get(op, 0))
+        answers = {
+            tuple(
+                map(str, reasons(replace(plain, max_qo_len=n, max_kv_len=m), backend=backend, target=target))
+            )
+            for n in (None, 0, 1, 2**31 - 1)
+            for m in (None, 0, 511, 512, 2**31 - 1)
+        }
+        assert len(answers) == 1

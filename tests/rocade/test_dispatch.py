@@ -24,6 +24,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dispatch, "_logged", set())
     monkeypatch.setattr(_dispatch, "_found", {})
     monkeypatch.setattr(_dispatch, "_settled", {})
+    monkeypatch.setattr(_dispatch, "_planned", {})
 
 
 def request_for(**given: object) -> Request:
@@ -129,6 +130,35 @@ def test_what_this_machine_adds_to_the_table_refuses(monkeypatch: pytest.MonkeyP
     assert _dispatch.select(request, CPU).name == "torch"
     assert asked == [(request, HERE)]
     assert "was wrong here" in str(rocade.explain("batch_decode", q_dtype="float32"))
+
+
+def test_a_choice_that_lengths_cannot_change_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    reasons = arch_caps.reasons
+
+    def count(request: Request, *, backend: str, **options: object) -> list[Reason]:
+        asked.append(backend)
+        return reasons(request, backend=backend, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(arch_caps, "reasons", count)
+    for keys in (1, 2, 3):
+        assert _dispatch.select(request_for(max_kv_len=keys), CPU, "torch").name == "torch"
+    assert asked == ["torch"]
+    _dispatch.select(request_for(max_kv_len=1, window_left=7), CPU, "torch")
+    assert asked == ["torch"] * 2
+    for keys in (1, 2):  # a row that asks about lengths
+        assert _dispatch.select(request_for(max_kv_len=keys), CPU, "cpu").name == "cpu"
+    assert asked[2:] == ["cpu", "cpu"]
+    with pytest.raises(ArchCapabilityError):
+        _dispatch.select(request_for(max_kv_len=2**31 - 1), CPU, "cpu")
+
+
+def test_a_choice_that_was_made_is_still_refused_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _dispatch.select(request_for(), CPU, "torch").name == "torch"
+    backend = _dispatch.REGISTRY["torch"]
+    monkeypatch.setattr(backend, "refuses", lambda *_: [Reason("defect", "broke")], raising=False)
+    with pytest.raises(ArchCapabilityError, match="broke"):
+        _dispatch.select(request_for(), CPU, "torch")
 
 
 def test_a_backend_that_is_not_in_this_version_says_so() -> None:
@@ -300,6 +330,7 @@ def test_a_choice_that_a_setting_may_change_is_made_at_every_call(monkeypatch: p
     request = merge_request()
     first = _dispatch.select(request, CPU).name
     monkeypatch.setattr(_dispatch, "_settled", {})
+    monkeypatch.setattr(_dispatch, "_planned", {})
     monkeypatch.setattr(arch_caps, "DEFECTS", {(Op.MERGE_STATE, first): ()})
     assert _dispatch.select(request, CPU).name == first
     refused = [Reason("defect", "known bad")]

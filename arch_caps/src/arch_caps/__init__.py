@@ -17,7 +17,7 @@ from arch_caps._evidence import (
 )
 from arch_caps._kernel import Kernel
 from arch_caps._preference import FAMILIES, members, preference
-from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, reasons
+from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, ignores_lengths, reasons
 from arch_caps._request import Request
 from arch_caps._row import Row
 from arch_caps._sources import source_hash
@@ -62,6 +62,7 @@ __all__ = [
     "Vendor",
     "evidence_dir",
     "gather_evidence",
+    "ignores_lengths",
     "is_fresh",
     "members",
     "pack_evidence",

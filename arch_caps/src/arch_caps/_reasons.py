@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -100,6 +101,22 @@ def _checks(accepts: Accepts) -> tuple[Check, ...]:
 _CHECKS: dict[tuple[Op, str], tuple[Check, ...]] = {
     key: _checks(entry.accepts) for key, entry in ROWS.items()
 }
+
+
+_LENGTHS = ("max_qo_len", "max_kv_len")
+
+
+@functools.cache
+def ignores_lengths(op: Op, backend: str) -> bool:
+    """Whether `reasons` for these two are the same for any lengths, as long as the table does not change.
+
+    Known defects may depend on lengths and on settings, so a row that has one does not count.
+    """
+    entry = ROWS[op, backend]
+    asked = [(name, str(predicate)) for name, predicate in _CHECKS[op, backend]]
+    asked += [(need.field, str(need.predicate)) for need in entry.needs]
+    told = any(length in field or length in text for field, text in asked for length in _LENGTHS)
+    return not told and (op, backend) not in DEFECTS
 
 
 def _row_reasons(entry: Row, target: str) -> list[Reason]:

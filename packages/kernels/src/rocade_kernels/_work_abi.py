@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_char_p, c_int32, c_int64, c_void_p
+from ctypes import c_int32, c_int64, c_void_p
 from struct import Struct
 
 from rocade_kernels import _native
@@ -22,7 +22,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "rk_work_struct_sizes": (None, [c_void_p]),
     "rk_work_create": (c_void_p, []),
     "rk_work_free": (None, [c_void_p]),
-    "rk_work_plan": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "rk_work_plan": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "rk_work_write": (c_int32, [c_void_p, c_void_p]),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -106,12 +107,19 @@ def levels(given: Sequence[Arrays], copies: int) -> LevelsFacts:
     if lib is None:
         return _levels(given, copies)
     count = len(given)
-    facts = (ctypes.c_int64 * (3 + 4 * count))()
-    packed = b"".join([_abi.LEVEL_ARRAYS.pack(*one) for one in given])
+    facts = _facts(count)()
+    pack = _abi.LEVEL_ARRAYS.pack
+    packed = pack(*given[0]) if count == 1 else b"".join([pack(*one) for one in given])
     fault = lib.rk_check_levels(packed, count, copies, facts)
-    at, value, level, *found = facts[:]
-    per_level = [LevelFacts(*found[i : i + 4]) for i in range(0, 4 * count, 4)]
-    return LevelsFacts(Fault(fault), at, value, level, per_level)
+    at, value, level, *found = facts
+    per_level = [LevelFacts._make(found[i : i + 4]) for i in range(0, 4 * count, 4)]
+    return LevelsFacts(Fault(fault) if fault else Fault.NONE, at, value, level, per_level)
+
+
+@functools.cache
+def _facts(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    """What the native check of `count` levels writes: fault, value and level, then four numbers a level."""
+    return ctypes.c_int64 * (3 + 4 * count)
 
 
 def _view(address: int, count: int) -> Ints:

@@ -6,7 +6,8 @@ A list is planned first, which says how much memory it takes, and written once t
 from __future__ import annotations
 
 import ctypes
-import struct
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocade_kernels import _abi, _work_abi
@@ -78,7 +79,7 @@ class WorkFacts(NamedTuple):
 class WorkPlanner:
     """Makes one list after another, in memory that it keeps. It belongs to one thread at a time."""
 
-    __slots__ = ("_facts", "_handle", "_lib")
+    __slots__ = ("_args", "_at", "_facts", "_handle", "_lib")
 
     def __init__(self) -> None:
         self._handle = 0
@@ -86,7 +87,9 @@ class WorkPlanner:
         self._handle = self._lib.rk_work_create() or 0
         if not self._handle:
             raise MemoryError("planner: out of memory")
-        self._facts = (ctypes.c_int64 * (_work_abi.WORK_FACTS.size // 8))()
+        self._facts = ctypes.create_string_buffer(_work_abi.WORK_FACTS.size)
+        self._args = ctypes.create_string_buffer(_work_abi.WORK_ARGS.size)
+        self._at = ctypes.addressof(self._args)
 
     def __del__(self) -> None:
         if self._handle:
@@ -94,8 +97,8 @@ class WorkPlanner:
 
     def plan(
         self,
-        levels: list[LevelArrays],
-        first_entry: list[int],
+        levels: Sequence[LevelArrays],
+        first_entry: Sequence[int],
         args: WorkArgs,
         graph: GraphLimits | None = None,
     ) -> WorkFacts:
@@ -111,28 +114,29 @@ class WorkPlanner:
             NativeError: arrays contradict each other, or the list is too long, or beyond the limits.
         """
         count = len(levels)
-        keys = () if graph is None else graph.max_keys
-        numbers = [number for level in levels for number in level]
-        numbers += [*first_entry, *keys]
-        arrays = struct.pack(f"@{len(numbers)}q", *numbers)
-        buffer = ctypes.create_string_buffer(arrays, len(arrays))
-        at = ctypes.addressof(buffer)
+        numbers = [*itertools.chain.from_iterable(levels), *first_entry]
+        if graph is not None:
+            numbers += graph.max_keys
+        arrays = (ctypes.c_int64 * len(numbers))(*numbers)
+        at = ctypes.addressof(arrays)
         entries = at + count * _abi.LEVEL.size
-        packed = _work_abi.WORK_ARGS.pack(
+        _work_abi.WORK_ARGS.pack_into(
+            self._args,
+            0,
             at,
             count,
             entries,
             *args[:4],
             *args[8:],
-            *args.few,
-            *args.many,
-            args.launch_ns,
-            args.merge_rows,
+            *args[4],
+            *args[5],
+            args[6],
+            args[7],
             *((0, 0, 0, 0) if graph is None else (1, *graph[:2], entries + 8 * count)),
         )
-        check(self._lib.rk_work_plan(self._handle, packed, self._facts), "plan")
-        facts = self._facts
-        return WorkFacts._make((*facts[:4], tuple(facts[4:8]), tuple(facts[8:12]), *facts[12:]))
+        check(self._lib.rk_work_plan(self._handle, self._at, self._facts), "plan")
+        facts = _work_abi.WORK_FACTS.unpack(self._facts)
+        return WorkFacts._make((*facts[:4], facts[4:8], facts[8:12], *facts[12:]))
 
     def write(self, address: int) -> None:
         """Write the list that was planned last to host memory of `facts.bytes` bytes, 16-byte aligned."""

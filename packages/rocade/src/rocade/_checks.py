@@ -15,6 +15,7 @@ import torch
 from rocade import _settings
 from rocade._errors import invalid
 from rocade._problem import Level, PageTable, Span
+from rocade._upload import upload
 from rocade_kernels import checks
 from rocade_kernels.checks import Fault
 
@@ -110,13 +111,16 @@ def levels(
         _paged(one, page_size, device, names, index) if page_size else _dense(one, names, index)
         for index, one in enumerate(given)
     ]
-    memory = torch.empty(sum([host.arrays.copied for host in hosts]), dtype=torch.int32, device=CPU)
+    arrays = [host.arrays for host in hosts]
+    entries = 0
+    for one in arrays:
+        entries += one.copied
+    memory = torch.empty(entries, dtype=torch.int32, device=CPU)
     address = memory.data_ptr()
-    found = checks.levels([host.arrays for host in hosts], address)
+    found = checks.levels(arrays, address)
     if found.fault is not Fault.NONE:
         _raise_levels(names(found.level), found, hosts[found.level])
-    made = []
-    begin = 0
+    made, begin = [], 0
     for host, facts in zip(hosts, found.levels, strict=True):
         made.append(_level(host, facts.max_page, memory, begin, address))
         begin += host.arrays.copied
@@ -180,20 +184,19 @@ def _paged(
 def _level(host: _Host, max_page: int, memory: torch.Tensor, begin: int, address: int) -> Level:
     """A level whose arrays are the checked copies, which start at element `begin` of `memory`."""
     arrays, ids, _ = host
-    address += 4 * begin
     batch = arrays.batch
-    qo = Span(memory, begin, begin + (batch + 1 if arrays.qo_indptr else 0), address)
-    indptr = _after(qo, batch + 1)
+    at = address + 4 * begin
+    rows = begin + (batch + 1 if arrays.qo_indptr else 0)
+    starts = rows + batch + 1
+    qo = Span(memory, begin, rows, at)
+    indptr = Span(memory, rows, starts, at + 4 * (rows - begin))
     if ids is None:
-        return Level(qo, _after(indptr, batch), None, indptr.tensor())
-    last = _after(indptr, batch)
-    return Level(qo, _after(last, batch), PageTable(indptr, ids, last, arrays.page_size, max_page))
-
-
-def _after(span: Span, size: int) -> Span:
-    """The next `size` elements of the same memory."""
-    memory, begin, end, address = span
-    return Span(memory, end, end + size, address + 4 * (end - begin))
+        kv_len = Span(memory, starts, starts + batch, at + 4 * (starts - begin))
+        return Level(qo, kv_len, None, indptr.tensor())
+    ends = starts + batch
+    last = Span(memory, starts, ends, at + 4 * (starts - begin))
+    table = PageTable(indptr, ids, last, arrays.page_size, max_page)
+    return Level(qo, Span(memory, ends, ends + batch, at + 4 * (ends - begin)), table)
 
 
 def _is_plain(array: object) -> bool:
@@ -211,9 +214,7 @@ def page_ids(name: str, given: torch.Tensor | None, device: torch.device) -> tor
     indices = _checked(name, given)
     if indices.dtype is torch.int64:
         indices = _narrow(name, indices) if indices.is_cpu else _narrow_device(indices)
-    if indices.device != device:
-        indices = indices.to(device)
-    return indices.contiguous()
+    return upload(indices.contiguous(), device)
 
 
 def host_int32(name: str, given: torch.Tensor | None) -> torch.Tensor:

@@ -5,8 +5,10 @@ The only place that compares backend names.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -79,6 +81,9 @@ def select(request: Request, device: torch.device, backend: str = AUTO) -> Backe
     settled = _settled.get((id(request), place, backend))
     if settled is not None:
         return settled[1]
+    key = (_all_but_lengths(request), place, backend) if request.op.is_attention else None
+    if key is not None and (known := _planned.get(key)) and not known.refuses(request, place):
+        return known
     passed: list[Verdict] = []
     for name in _candidates(place.target, canonical(backend)):
         reasons = _reasons(request, place, name)
@@ -86,6 +91,8 @@ def select(request: Request, device: torch.device, backend: str = AUTO) -> Backe
             _log_once(request, place, name, passed)
             if not passed:
                 _settle(request, place, backend, name)
+                if key is not None and arch_caps.ignores_lengths(request.op, name):
+                    _settle_plans(key, _found[name, place])
             return _found[name, place]
         passed.append(Verdict(name, reasons))
     raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
@@ -106,6 +113,20 @@ def _settle(request: Request, place: Place, asked: str, name: str) -> None:
     if len(_settled) >= _SETTLED:
         _settled.clear()
     _settled[id(request), place, asked] = (request, _found[name, place])
+
+
+# The same of attention ops, whose requests are made anew for each plan: by all fields but the lengths, which
+# differ from plan to plan and which most rows do not ask about.
+_planned: dict[tuple[object, ...], Backend] = {}
+_all_but_lengths = operator.attrgetter(
+    *(f.name for f in dataclasses.fields(Request) if f.name not in ("max_qo_len", "max_kv_len"))
+)
+
+
+def _settle_plans(key: tuple[object, ...], backend: Backend) -> None:
+    if len(_planned) >= _SETTLED:
+        _planned.clear()
+    _planned[key] = backend
 
 
 @functools.cache

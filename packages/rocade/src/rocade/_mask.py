@@ -12,6 +12,7 @@ import torch
 from arch_caps import MaskKind
 from rocade import _bits
 from rocade._errors import invalid
+from rocade._upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def pack(mask: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device:
             "custom_mask", f"{mask.numel()} elements", f"{int(cells[-1])}, the sum of qo_len * kv_len"
         )
     bits, indptr = _bits.pack_segments(mask.contiguous(), cells, "little")
-    return PackedMask(bits.to(device), indptr)
+    return PackedMask(upload(bits, device), indptr)
 
 
 def adopt(bits: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device: torch.device) -> PackedMask:
@@ -97,7 +98,7 @@ def adopt(bits: torch.Tensor, qo_len: torch.Tensor, kv_len: torch.Tensor, device
     if bits.numel() != int(indptr[-1]):
         expected = f"{int(indptr[-1])}, the sum of ceil(qo_len * kv_len / 8)"
         raise invalid("packed_custom_mask", f"{bits.numel()} bytes", expected)
-    return PackedMask(bits.to(device).contiguous(), indptr)
+    return PackedMask(upload(bits.contiguous(), device), indptr)
 
 
 def _cells(qo_len: torch.Tensor, kv_len: torch.Tensor) -> torch.Tensor:

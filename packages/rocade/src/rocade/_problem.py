@@ -65,7 +65,8 @@ class PageTable:
         page_size: int,
         max_page: int,
     ) -> None:
-        self.__dict__.update(indptr=indptr, last_page_len=last_page_len)
+        held = self.__dict__
+        held["indptr"], held["last_page_len"] = indptr, last_page_len
         self.indices = indices  # int32 [>= indptr[-1]], on the cache's device; read again at every run
         self.page_size = page_size
         self.max_page = max_page  # largest page id in use, -1 if none or not known; run compares it
@@ -89,7 +90,8 @@ class Level:
         pages: PageTable | None = None,
         kv_indptr: torch.Tensor | None = None,
     ) -> None:
-        self.__dict__.update(qo_indptr=qo_indptr, kv_len=kv_len)
+        held = self.__dict__
+        held["qo_indptr"], held["kv_len"] = qo_indptr, kv_len
         self.pages = pages
         self.kv_indptr = kv_indptr  # int32 [B + 1], host; set when pages is None
 

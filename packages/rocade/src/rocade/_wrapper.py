@@ -20,6 +20,7 @@ from rocade._plan import KV, Plan, RepeatablePlan, RunArgs, Source, State, repea
 from rocade._problem import GraphMemory, Problem
 from rocade._request import Scale
 from rocade._run_checks import pair, partial_state, queries, result
+from rocade._upload import write
 
 Results = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -362,7 +363,7 @@ def persist(name: str, buffer: torch.Tensor, values: torch.Tensor) -> torch.Tens
         raise invalid(name, f"{used} entries", f"at most {buffer.numel()}, the size of the wrapper's buffer")
     view = buffer[:used]
     if used and view.data_ptr() != values.data_ptr():
-        view.copy_(values)
+        write(view, values)
     return view
 
 

@@ -9,6 +9,7 @@ import torch
 from rocade import _checks, _prefix_tree
 from rocade._errors import invalid
 from rocade._problem import PageTable
+from rocade._upload import upload
 
 __all__ = ["CascadeLevels", "find_shared_prefixes"]
 
@@ -169,5 +170,5 @@ def _append(
     source += torch.arange(source.numel(), device="cpu")
     levels.qo_indptr_arr.append(qo_indptr)
     levels.paged_kv_indptr_arr.append(kv_indptr.to(torch.int32))
-    levels.paged_kv_indices_arr.append(indices[source].to(device))
+    levels.paged_kv_indices_arr.append(upload(indices[source], device))
     levels.paged_kv_last_page_len.append(last_page_len.to(torch.int32))

@@ -251,7 +251,18 @@ def gpu_of(tensor: torch.Tensor) -> Gpu:
     Raises:
         DeviceError: the driver refuses the device.
     """
-    index = tensor.get_device()
+    return _gpu(tensor.get_device())
+
+
+def gpu_on(device: torch.device) -> Gpu:
+    """The GPU that tensors on a device are on; see `gpu_of`."""
+    if device.type == "cpu":
+        return _emulated(_emulation.current())
+    index: int | None = device.index
+    return _gpu(torch.cuda.current_device() if index is None else index)
+
+
+def _gpu(index: int) -> Gpu:
     if index < 0:
         return _emulated(_emulation.current())
     return _gpus.get(index) or _open(index)

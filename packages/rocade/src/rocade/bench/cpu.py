@@ -1,4 +1,7 @@
-"""`rocade bench cpu`: decode, cascade, prefill and host costs beside PyTorch, in one run."""
+"""`rocade bench cpu`: decode, cascade, prefill and host costs beside PyTorch, in one run.
+
+Part `launch` needs no GPU either: it times what the CPU does for the calls of a GPU's kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import torch
 
 from rocade.bench._decode import Shared, bench_cascade, bench_decode
 from rocade.bench._host import bench_import, bench_plan
+from rocade.bench._idle import bench_idle
 from rocade.bench._machine import Machine, measure
 from rocade.bench._prefill import bench_prefill
 from rocade.bench._report import Report
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PARTS = ("host", "prefill", "decode", "cascade", "sharing")
+PARTS = ("host", "launch", "prefill", "decode", "cascade", "sharing")
 # Shapes around the point where sharing starts to pay, to catch a plan that shares at a loss.
 SHARING_GRID = tuple((b, p) for p in (64, 256, 1024, 4096) for b in (2, 4, 16, 64))
 
@@ -58,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "host" in parts:
             bench_import(report)
             bench_plan(report)
+        if "launch" in parts:
+            bench_idle(report)
         if "prefill" in parts:
             for dtype in dtypes:
                 for length in (128, 512, 2048):

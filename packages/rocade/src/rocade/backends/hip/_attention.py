@@ -17,10 +17,10 @@ from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
 from rocade._plan import KV, RunArgs, Source
 from rocade._problem import Problem
-from rocade.backends._gpu import Gpu, Kernel, Launcher, gpu_of
-from rocade.backends.hip._list import WorkList, first_table, make_list
+from rocade.backends._gpu import Kernel, Launcher, gpu_on
+from rocade.backends.hip._list import first_table, make_list
 from rocade.backends.hip._repeats import Repeats
-from rocade.backends.hip._work import MERGE_THREADS, Work, work_of
+from rocade.backends.hip._work import MERGE_THREADS, work_of
 from rocade_kernels import hip_abi
 from rocade_kernels.attention_launch import AttentionShape
 from rocade_kernels.runtime import Layout
@@ -98,6 +98,9 @@ class _Cache(NamedTuple):
     strides: tuple[int, ...] = ()
 
 
+_NO_STRIDES, _NO_CACHE = _Strides(None), _Cache(None)
+
+
 class AttentionPlan:
     """One list for all levels: a launch for each kind of tile and of K and V in it, and at most one merge."""
 
@@ -124,49 +127,42 @@ class AttentionPlan:
         """Plan; `only_level` makes a list of that level's keys alone."""
         self.request = request
         self._problem = problem
-        _check_pages(request)
-        self._list, self._gpu, self._work = _planned(request, problem, only_level)
-        self.workspace_bytes = self._list.facts.float_bytes
+        page_size, group, dim = request.page_size, request.group_size, request.head_dim_qk
+        if page_size & (page_size - 1):
+            _check_pages(request)
+        self._gpu = gpu = gpu_on(problem.device)
+        self._work = work_of(gpu, dim, group)
+        self._list = planned = make_list(request, problem, self._work, only_level, most_rows(request))
+        self.workspace_bytes = planned.facts.float_bytes
         dtype = torch_dtype(request.q_dtype)
         self._launches = self._make_launches(dtype, only_level)
-        self._merge = self._gpu.kernel(MERGE_PARTIALS, dtype) if self._list.facts.merge_grid else None
+        self._merge = gpu.kernel(MERGE_PARTIALS, dtype) if planned.facts.merge_grid else None
         tables = [level.pages.indices for level in problem.levels if level.pages is not None]
         masks = () if problem.mask is None else (problem.mask.bits,)
-        self._reads: tuple[torch.Tensor, ...] = (self._list.memory, *tables, *masks)
-        self._strides = _Strides(None)
+        self._reads: tuple[torch.Tensor, ...] = (planned.memory, *tables, *masks)
+        self._strides = _NO_STRIDES
         # Without a workspace it is the plan of one call. Others like it may use it on the same stream, where
         # the list arrives before they run; a graph would go on using memory that is not its own.
-        stream = None if self._list.has_workspace else self._gpu.stream()
-        self._repeats = Repeats(self._gpu, stream)
+        self._repeats = Repeats(gpu, None if planned.has_workspace else gpu.stream())
         self._scratch: torch.Tensor | None = None  # of the last run, if it is not the same in all
-        self._caches = [_Cache(None)] * len(self._launches)
-        group, page_size = request.group_size, max(request.page_size, 1)
-        self._fixed = (
-            *(request.num_qo_heads, group, request.head_dim_qk, _magic(group)),
-            *(page_size, _magic(page_size)),
-        )
+        self._caches = [_NO_CACHE] * len(self._launches)
+        self._fixed = _fixed(request.num_qo_heads, group, dim, page_size or 1)
 
     def _make_launches(self, dtype: torch.dtype, only_level: int) -> list[_Launch]:
-        facts, work = self._list.facts, self._work
+        facts, work, gpu = self._list.facts, self._work, self._gpu
         base = self._list.memory.data_ptr()
         launches = []
         for number, blocks in enumerate(facts.grid):
             if not blocks:
                 continue
             shape: AttentionShape = work.kernels[number % 2]
-            launcher = self._gpu.kernel(ATTENTION[number % 2], dtype, work.kernel_dim)
-            lds = shape.lds_bytes if self._gpu.gives_lds else 0
+            launcher = gpu.kernel(ATTENTION[number % 2], dtype, work.kernel_dim)
+            lds = shape.lds_bytes if gpu.gives_lds else 0
             paged = number < 2
             pages = first_table(self._problem, only_level) if paged else 0
             first = base + facts.first_item[number]
-            levels = tuple(
-                n
-                for n, level in enumerate(self._problem.levels)
-                if (level.pages is not None) is paged and only_level in (-1, n)
-            )
-            launches.append(
-                _Launch(launcher, (blocks, 1, 1), shape.threads, lds, first, paged, pages, levels)
-            )
+            grid, levels = (blocks, 1, 1), _levels(self._problem, only_level, paged=paged)
+            launches.append(_Launch(launcher, grid, shape.threads, lds, first, paged, pages, levels))
         return launches
 
     def run(self, args: RunArgs) -> None:
@@ -309,13 +305,21 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if _is_readable(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _planned(request: Request, problem: Problem, only_level: int) -> tuple[WorkList, Gpu, Work]:
-    """The list, and what it is for."""
-    device = problem.device
-    probe = torch.empty(0, dtype=torch.uint8, device=device)
-    gpu = gpu_of(probe)
-    work = work_of(gpu, request.head_dim_qk, request.group_size)
-    return make_list(request, problem, work, only_level, most_rows(request)), gpu, work
+def _levels(problem: Problem, only_level: int, *, paged: bool) -> tuple[int, ...]:
+    """The levels of a launch: all of a list that are paged, or all that are not."""
+    if len(problem.levels) == 1:
+        return (0,)
+    return tuple(
+        number
+        for number, level in enumerate(problem.levels)
+        if (level.pages is not None) is paged and only_level in (-1, number)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed(heads: int, group: int, head_dim: int, page_size: int) -> tuple[int, ...]:
+    """Arguments from `heads` to `page_magic`."""
+    return heads, group, head_dim, _magic(group), page_size, _magic(page_size)
 
 
 def most_rows(request: Request) -> int | None:

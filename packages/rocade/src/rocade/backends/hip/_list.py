@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Sequence
 
 import torch
 
 from arch_caps import MaskKind, Request
 from rocade._errors import invalid
-from rocade._problem import Level, Problem
+from rocade._problem import GraphMemory, Level, Problem
 from rocade.backends.hip._work import LAUNCH_NS, Work
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import LevelArrays
@@ -20,6 +21,7 @@ from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlan
 
 _MASK = {MaskKind.NONE: _abi.MASK_NONE, MaskKind.CAUSAL: _abi.MASK_CAUSAL, MaskKind.CUSTOM: _abi.MASK_CUSTOM}
 _ENTRY_BYTES = 4  # of a page id
+_ONE_ENTRY: Sequence[int] = (0,)  # distances from the first table, of a list for one level
 
 
 class _Local(threading.local):
@@ -63,12 +65,11 @@ def make_list(
     planner = _LOCAL.planner
     if planner is None:
         planner = _LOCAL.planner = WorkPlanner()
-    limits = _limits(problem, most_rows)
+    limits = None if problem.graph is None else _limits(problem.graph, most_rows)
+    levels = problem.levels
+    entries = _ONE_ENTRY if len(levels) == 1 else _first_entries(problem, only_level)
     facts = planner.plan(
-        [_arrays(level) for level in problem.levels],
-        _first_entries(problem, only_level),
-        _args(request, problem, work, only_level),
-        limits,
+        [_arrays(level) for level in levels], entries, _args(request, problem, work, only_level), limits
     )
     workspace, need = problem.workspace, facts.float_bytes
     if workspace is not None and workspace.numel() < need:
@@ -104,14 +105,12 @@ def _write(planner: WorkPlanner, facts: WorkFacts, home: torch.Tensor) -> torch.
         return home
     pinned = torch.empty(facts.bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     planner.write(pinned.data_ptr())
-    home[: facts.bytes].copy_(pinned, non_blocking=True)
+    to = home if home.numel() == facts.bytes else home[: facts.bytes]
+    to.copy_(pinned, non_blocking=True)
     return home
 
 
-def _limits(problem: Problem, most_rows: int | None) -> GraphLimits | None:
-    graph = problem.graph
-    if graph is None:
-        return None
+def _limits(graph: GraphMemory, most_rows: int | None) -> GraphLimits:
     rows = graph.max_rows if most_rows is None else most_rows
     return GraphLimits(graph.max_rows, rows, graph.max_keys)
 
@@ -129,7 +128,7 @@ def first_table(problem: Problem, only_level: int) -> int:
     return 0
 
 
-def _first_entries(problem: Problem, only_level: int) -> list[int]:
+def _first_entries(problem: Problem, only_level: int) -> Sequence[int]:
     """Distance of each level's page ids from the first table."""
     first = first_table(problem, only_level)
     entries = []
@@ -140,19 +139,19 @@ def _first_entries(problem: Problem, only_level: int) -> list[int]:
 
 
 def _args(request: Request, problem: Problem, work: Work, only_level: int) -> WorkArgs:
+    mask = problem.mask
     return WorkArgs(
-        num_rows=problem.num_rows,
-        num_qo_heads=request.num_qo_heads,
-        num_kv_heads=request.num_kv_heads,
-        head_dim=request.head_dim_qk,
-        few=work.shapes[0],
-        many=work.shapes[1],
-        launch_ns=LAUNCH_NS,
-        merge_rows=work.merge_rows,
-        mask=_MASK[request.mask],
-        mask_indptr=0 if problem.mask is None else problem.mask.indptr.data_ptr(),
-        window_left=request.window_left,
-        fixed_split_size=request.fixed_split_size or 0,
-        disable_split=int(request.disable_split_kv),
-        only_level=only_level,
+        problem.num_rows,
+        request.num_qo_heads,
+        request.num_kv_heads,
+        request.head_dim_qk,
+        *work.shapes,
+        LAUNCH_NS,
+        work.merge_rows,
+        _MASK[request.mask],
+        0 if mask is None else mask.indptr.data_ptr(),
+        request.window_left,
+        request.fixed_split_size or 0,
+        int(request.disable_split_kv),
+        only_level,
     )
