@@ -154,10 +154,12 @@ def test_hand_written_kernels_need_their_folder(tmp_path: Path, monkeypatch: pyt
     calls.load(path, key, "0.1.20")
 
 
-def test_a_library_may_be_removed_while_it_is_open(tmp_path: Path) -> None:
+def test_an_open_library_outlives_its_file(tmp_path: Path) -> None:
+    """Whoever replaces it starts a new process: the linker knows a library by its path."""
     path = stub.install(tmp_path / "jit", KEY, "0.1.20")
-    opened = calls.load(path, KEY, "0.1.20")
-    told = stub.Stub(path)
+    opened, told = calls.load(path, KEY, "0.1.20"), stub.Stub(path)
+    stub.install(tmp_path / "new", KEY, "0.1.20").replace(path)
+    assert calls.load(path, KEY, "0.1.20") == opened
     shutil.rmtree(path.parent)
     calls.mha_fwd(opened, call(Family.MHA_FWD, CASE), 3)
     assert told.last["stream_id_"] == "3"

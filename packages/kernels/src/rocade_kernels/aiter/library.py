@@ -47,7 +47,7 @@ def layout_bytes(layout: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """An open library. It stays open as long as the process, also when its file is replaced."""
+    """An open library. It stays open as long as the process, also when another file takes its place."""
 
     path: Path
     key: VariantKey
