@@ -203,7 +203,7 @@ def test_every_source_and_flag_is_in_the_hash(tmp_path: Path, monkeypatch: pytes
     copies = []
     for path in (path for folder in _cpu_build.FOLDERS for path in (_cpu_build.SOURCES / folder).iterdir()):
         copies.append(tmp_path / path.relative_to(_cpu_build.SOURCES))
-        copies[-1].parent.mkdir(exist_ok=True)
+        copies[-1].parent.mkdir(parents=True, exist_ok=True)
         copies[-1].write_bytes(path.read_bytes())
     before = _cpu_build.source_hash(tmp_path)
     assert before == _cpu_build.source_hash()
