@@ -53,6 +53,7 @@ class Site:
         return subprocess.Popen(
             [sys.executable, "-c", code],
             env={**os.environ, **settings},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
