@@ -75,6 +75,7 @@ public:
     a.window_left = random_.any({-1, 0, 30, INT32_MAX});
     a.fixed_split_size = random_.any({0, 0, 1, 64, INT32_MAX});
     a.disable_split = random_.in(0, 1);
+    a.float_limit = random_.any({-1, -1, 0, 100000, 3000000, INT64_MAX});
     a.only_level = random_.one_in(6) ? random_.in(-2, 2) : -1;
     a.shapes[0] = shape(random_, 16);
     a.shapes[1] = shape(random_, 128);

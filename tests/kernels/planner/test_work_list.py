@@ -159,10 +159,61 @@ def test_every_visible_key_is_visited_once_and_every_state_merged_once(data: st.
         "few": FEW._replace(blocks=data.draw(st.sampled_from([1, 7, 300]))),
         "many": MANY._replace(blocks=data.draw(st.sampled_from([1, 7, 300]))),
         "merge_rows": data.draw(st.sampled_from([1, 3, 8])),
+        "float_limit": data.draw(st.sampled_from([-1, -1, 0, 100_000, 2_000_000])),
         "launch_ns": data.draw(st.sampled_from([0.0, 3000.0])),
     }
     made = make(levels, heads, mask=mask, window_left=window, **options)
     check(made, Truth(levels, mask, window), heads)
+
+
+LONG = {
+    "decode": ([Level([1] * 3, [30000, 9000, 17])], (8, 2)),
+    "one head": ([Level([1], [60000])], (1, 1)),
+    "prefill": ([Level([300], [700])], (2, 1)),
+    "both shapes": ([Level([60] + [1] * 20, [40000] + [3000] * 20)], (4, 1)),
+    "levels": ([Level([20], [20000]), Level([1] * 20, [500] * 20, 0, 10**12)], (4, 2)),
+}
+
+
+@pytest.mark.parametrize("work", LONG)
+def test_partial_states_keep_to_the_memory_there_is(work: str) -> None:
+    levels, heads = LONG[work]
+    most = make(levels, heads)
+    least = make(levels, heads, float_limit=0)
+    assert least.facts.float_bytes < most.facts.float_bytes
+    whole = {"disable_split": 1}
+    assert least.facts.float_bytes == make(levels, heads, **whole).facts.float_bytes
+    before = None
+    for part in (0.999, 0.8, 0.5, 0.2, 0.05):
+        spread = most.facts.float_bytes - least.facts.float_bytes
+        limit = least.facts.float_bytes + int(part * spread)
+        made = make(levels, heads, float_limit=limit)
+        check(made, Truth(levels, _abi.MASK_NONE, -1), heads)
+        assert made.facts.float_bytes <= limit
+        if work != "prefill":  # whose blocks, if they are fewer, begin where elements do
+            assert made.facts.float_bytes - least.facts.float_bytes >= 0.5 * part * spread - 70_000
+        assert before is None or made.facts.float_bytes <= before
+        before = made.facts.float_bytes
+
+
+@pytest.mark.parametrize("work", LONG)
+def test_a_limit_that_the_plan_keeps_to_anyway_changes_nothing(work: str) -> None:
+    levels, heads = LONG[work]
+    free = make(levels, heads)
+    for limit in (free.facts.float_bytes, 2**62):
+        assert make(levels, heads, float_limit=limit).raw == free.raw
+
+
+@pytest.mark.parametrize("options", [{"fixed_split_size": 256}, {"disable_split": 1}])
+def test_a_limit_does_not_touch_splits_that_were_asked_for(options: dict[str, int]) -> None:
+    levels, heads = LONG["decode"]
+    assert make(levels, heads, float_limit=0, **options).raw == make(levels, heads, **options).raw
+
+
+def test_the_sizes_of_a_graph_do_not_depend_on_a_limit() -> None:
+    levels, heads = LONG["decode"]
+    limits = GraphLimits(8, 1, (200_000,))
+    assert make(levels, heads, graph=limits, float_limit=0).raw == make(levels, heads, graph=limits).raw
 
 
 def test_the_same_problem_gives_the_same_bytes() -> None:

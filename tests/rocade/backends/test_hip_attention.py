@@ -132,16 +132,34 @@ def test_any_group(target: str, heads: tuple[int, int, int]) -> None:
         close(work.run("hip"), work.run("torch"))
 
 
-def test_workspace_size_is_exact_and_less_is_refused(target: str) -> None:
+@pytest.mark.parametrize("part", [1.0, 0.6, 0.1, 0.0])
+def test_workspace_size_is_exact_and_with_less_there_are_fewer_pieces(target: str, part: float) -> None:
+    work = Paged([LONG], [1], SMALL)
+    arguments = (work.qo, work.indptr, work.indices, work.last, *work.heads, PAGE)
+    with rocade.emulate(target) as emulation:
+        need, _ = work.prefill("hip").workspace_size(*arguments, causal=True)
+        assert need > 0
+        given = int(part * need) // 16 * 16
+        wrapper = work.prefill("hip", given)
+        work.plan(wrapper)
+        used = wrapper._current().workspace_bytes
+        assert (used == need) if part == 1.0 else used <= given
+        assert wrapper.workspace_size(*arguments, causal=True)[0] == need
+        found = wrapper.run(work.q, work.cache, return_lse=True)
+    assert len(launches(emulation)) == (2 if used else 1)
+    assert used > 0 or part < 0.5
+    close(found, work.run("torch"))
+
+
+def test_too_little_workspace_for_the_splits_that_were_asked_for_is_refused(target: str) -> None:
     work = Paged([LONG], [1], SMALL)
     arguments = (work.qo, work.indptr, work.indices, work.last, *work.heads, PAGE)
     with rocade.emulate(target):
-        need, _ = work.prefill("hip").workspace_size(*arguments, causal=True)
-        assert need > 0
-        work.plan(work.prefill("hip", need))
+        need, _ = work.prefill("hip").workspace_size(*arguments, causal=True, fixed_split_size=16)
+        work.plan(work.prefill("hip", need), fixed_split_size=16)
         short = work.prefill("hip", need - 16)
         with pytest.raises(ValueError, match=rf"float_workspace_buffer.*at least {need} bytes"):
-            work.plan(short)
+            work.plan(short, fixed_split_size=16)
         with pytest.raises(RuntimeError, match="plan"):
             short.run(work.q, work.cache)
 

@@ -41,6 +41,7 @@ class WorkArgs(NamedTuple):
     window_left: int = -1
     fixed_split_size: int = 0  # keys, 0: the planner decides
     disable_split: int = 0
+    float_limit: int = -1  # bytes that partial states may take, with fewer cuts; -1: any
     only_level: int = -1  # a list for this level alone, with positions of the whole sequence
 
 

@@ -36,6 +36,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
 
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
+            With less, long requests are cut into fewer pieces.
         kv_layout: "NHD" `[N, S, Hkv, D]` or "HND" `[N, Hkv, S, D]`.
         use_cuda_graph: keep plans in the `*_buffer` tensors; B is then fixed.
         use_tensor_cores: without effect on results; backends choose their instructions themselves.
@@ -152,7 +153,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         *deprecated_positional_args: Any,
         **kwargs: Unpack[DecodeOptions],
     ) -> tuple[int, int]:
-        """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
+        """Bytes of float and int workspace that `plan` would use with these arguments, given as much."""
         sizes = (num_qo_heads, num_kv_heads, head_dim, page_size)
         options = named(deprecated_positional_args, kwargs)
         return self._size(*self._prepare((indptr, indices, last_page_len), sizes, options))

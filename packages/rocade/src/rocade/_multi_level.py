@@ -33,6 +33,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
     Args:
         num_levels: L, at least 1.
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
+            With less, long requests are cut into fewer pieces.
         kv_layout: "NHD" `[N, S, Hkv, D]` or "HND" `[N, Hkv, S, D]`.
         use_cuda_graph: keep plans in the `*_buf_arr` tensors. Each B_l is then fixed, and q may have rows
             beyond the planned ones.
@@ -136,7 +137,7 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
     begin_forward = plan
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
+        """Bytes of float and int workspace that `plan` would use with these arguments, given as much."""
         return self._size(*self._prepare(bind(self.plan, args, kwargs)))
 
     def reset_workspace_buffer(

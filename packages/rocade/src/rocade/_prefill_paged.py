@@ -32,6 +32,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
 
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
+            With less, long requests are cut into fewer pieces.
         kv_layout: "NHD" `[N, S, Hkv, D]` or "HND" `[N, Hkv, S, D]`.
         use_cuda_graph: keep plans in the `*_buf` tensors; B is fixed, and q may have more rows than planned.
         qo_indptr_buf, paged_kv_indptr_buf: int32 `[B + 1]`.
@@ -147,7 +148,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         self._plan_given(locals())
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
+        """Bytes of float and int workspace that `plan` would use with these arguments, given as much."""
         return self._size(*self._prepare(bind(self.plan, args, kwargs)))
 
     def begin_forward(self, *args: Any, **kwargs: Any) -> None:

@@ -43,6 +43,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
 
     Args:
         float_workspace_buffer: uint8, on the device of the tensors; `workspace_size` says how much is used.
+            With less, long requests are cut into fewer pieces.
         kv_layout: "NHD" `[n, Hkv, D]` or "HND" `[Hkv, n, D]`.
         use_cuda_graph: keep plans in the `*_buf` tensors; B is fixed, and q may have more rows than planned.
         qo_indptr_buf, kv_indptr_buf: int32 `[B + 1]`.
@@ -156,7 +157,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(BatchWrapper):
         self._plan_given(locals())
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Bytes of float and int workspace that `plan` with these arguments would use. Plans nothing."""
+        """Bytes of float and int workspace that `plan` would use with these arguments, given as much."""
         return self._size(*self._prepare(bind(self.plan, args, kwargs)))
 
     def begin_forward(self, *args: Any, **kwargs: Any) -> None:

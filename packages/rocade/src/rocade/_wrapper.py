@@ -196,7 +196,7 @@ class BatchWrapper:
         self._out_shape = (rows, request.num_qo_heads, request.head_dim_vo)
 
     def _size(self, request: Request, problem: Problem) -> tuple[int, int]:
-        """Bytes of float and int workspace that this plan would take."""
+        """Bytes of float and int workspace that this plan would take, if it were given as much."""
         own: GraphMemory | None = None
         if self._use_cuda_graph:  # the limits of the graph's plans, but not their memory
             limits = self._graph or GraphMemory(problem.num_rows, self._max_keys(problem))

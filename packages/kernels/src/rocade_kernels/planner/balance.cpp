@@ -104,7 +104,9 @@ void balance(rk_work_planner& plan, int launch) {
   const double least =
       kLeastShare * static_cast<double>(plan.tiles[launch % kShapes]) * (facts.item_ns + facts.piece_ns);
   int64_t blocks = least > 0 ? static_cast<int64_t>(share.total / least) : facts.blocks;
-  blocks = blocks < 1 ? 1 : blocks < facts.blocks ? blocks : facts.blocks;
+  blocks = blocks < share.cut_blocks ? blocks : share.cut_blocks;
+  if (blocks <= 1)
+    return;
   const double apart = line.cut(share.other, blocks, true);
   if (apart + plan.args.launch_ns < whole && is_cut(share.other)) {
     share.begin.swap(share.other);

@@ -6,11 +6,10 @@
 namespace rk {
 namespace {
 
-constexpr int64_t kAlign = 16; // bytes, of every part
 constexpr int64_t kMaxLevels = 64;
 constexpr int64_t kMaxBytes = int64_t{1} << 40; // of a list: larger ones are refused, not computed with
 
-int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+int64_t aligned(int64_t bytes) { return rk_work_planner::aligned(bytes); }
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -33,7 +32,8 @@ bool is_sane(const rk_work_args& args) {
     if (args.max_keys[level] < 0)
       return false;
   return is_shape(args.shapes[kFew]) && is_shape(args.shapes[kMany]) && args.merge_rows >= 1 &&
-         args.merge_rows <= 1 << 16 && args.launch_ns >= 0 && args.fixed_split_size <= INT32_MAX;
+         args.merge_rows <= 1 << 16 && args.launch_ns >= 0 && args.fixed_split_size <= INT32_MAX &&
+         args.float_limit >= -1;
 }
 
 rk_status build(const rk_work_args& args, rk_plan& tree) {
@@ -72,9 +72,37 @@ void start(rk_work_planner& plan, const rk_work_args& args) {
     plan.tokens[s] = plan.group > rows ? 1 : rows / plan.group;
     plan.tiles[s] = plan.group > rows ? (plan.group + rows - 1) / rows : 1;
   }
-  for (WorkShare& share : plan.shares) {
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    WorkShare& share = plan.shares[launch];
     share.order.resize(0);
     share.total = 0;
+    share.cut_blocks = plan.shape_of(launch).blocks;
+  }
+}
+
+// Fewer cuts, until the partial states fit the memory there is or nothing is cut any more. Every cut adds
+// about as many states as any other, so the share of them that fits is near the share of the memory; each
+// further try gives up a sixteenth of the blocks more.
+void fit_states(rk_work_planner& plan) {
+  const int64_t limit = plan.args.float_limit;
+  for (int64_t tries = 0; plan.float_bytes(plan.num_states) > limit; ++tries) {
+    const double part = static_cast<double>(limit) / static_cast<double>(plan.float_bytes(plan.num_states));
+    bool cut = false;
+    for (int launch = 0; launch < kLaunches; ++launch) {
+      WorkShare& share = plan.shares[launch];
+      if (!share.cut)
+        continue;
+      const int64_t blocks = share.blocks();
+      share.cut_blocks =
+          smaller(static_cast<int64_t>(part * static_cast<double>(blocks)), blocks - 1) - tries * blocks / 16;
+      balance(plan, launch);
+      cut = true;
+    }
+    if (!cut)
+      return;
+    for (WorkUnit& unit : plan.units)
+      unit.first_split = -1;
+    number_states(plan);
   }
 }
 
@@ -192,9 +220,8 @@ rk_status lay_out(rk_work_planner& plan) {
   f.items = at += aligned(most.positions * static_cast<int64_t>(sizeof(int32_t)));
   f.bytes = at + now.items * static_cast<int64_t>(sizeof(rk_work_item));
   f.capacity = at + most.items * static_cast<int64_t>(sizeof(rk_work_item));
-  const int64_t state = plan.group * static_cast<int64_t>(sizeof(float));
-  f.lse_offset = aligned(most.states * state * plan.args.head_dim);
-  f.float_bytes = f.lse_offset + aligned(most.states * state);
+  f.lse_offset = aligned(most.states * plan.state_bytes() * plan.args.head_dim);
+  f.float_bytes = plan.float_bytes(most.states);
   f.num_items = now.items;
   f.num_merges = now.merges;
   f.num_states = now.states;
@@ -348,6 +375,8 @@ int32_t rk_work_plan(rk_work_planner* planner, const rk_work_args* args, rk_work
   for (int launch = 0; launch < rk::kLaunches; ++launch)
     rk::balance(*planner, launch);
   rk::number_states(*planner);
+  if (args->float_limit >= 0 && args->graph == 0)
+    rk::fit_states(*planner);
   if (planner->num_states > INT32_MAX)
     return RK_TOO_LONG;
   rk::list_merges(*planner);

@@ -32,6 +32,7 @@ typedef struct rk_work_args {
   int64_t window_left;        // -1: none
   int64_t fixed_split_size;   // keys a split, 0: the planner decides
   int64_t disable_split;
+  int64_t float_limit;      // bytes that partial states may take: fewer cuts then. -1: any. Not of a graph
   int64_t only_level;       // -1: all; else a list for this level alone, with positions of the whole sequence
   rk_work_shape shapes[2];  // few query rows, many query rows
   double launch_ns;         // one launch more

@@ -11,6 +11,7 @@ namespace rk {
 
 enum { kFew = 0, kMany = 1, kShapes = 2 }; // query rows of a tile
 constexpr int kLaunches = 2 * kShapes;     // paged levels, then dense ones
+constexpr int64_t kAlign = 16;             // bytes, of every part
 
 struct WorkUnit {
   int32_t node;
@@ -43,6 +44,7 @@ struct WorkShare {
   Array<WorkPlace> begin; // of each block, and the end
   Array<WorkPlace> other; // the candidate that lost
   double total;           // of all elements, nanoseconds
+  int64_t cut_blocks;     // blocks at most when elements are cut
   bool cut;               // some block begins within an element
 
   int64_t blocks() const { return begin.size() > 0 ? begin.size() - 1 : 0; }
@@ -77,6 +79,11 @@ struct rk_work_planner {
            (args.shapes[shape].item_ns + steps * args.shapes[shape].step_ns);
   }
   double element_ns(const rk::WorkUnit& unit) const { return element_ns(unit.shape, unit.steps); }
+  int64_t state_bytes() const { return group * static_cast<int64_t>(sizeof(float)); } // but for the head dim
+  int64_t float_bytes(int64_t states) const {
+    return aligned(states * state_bytes() * args.head_dim) + aligned(states * state_bytes());
+  }
+  static int64_t aligned(int64_t bytes) { return (bytes + rk::kAlign - 1) / rk::kAlign * rk::kAlign; }
   bool failed() const;
 };
 

@@ -20,6 +20,7 @@ from rocade_kernels.cpu_plans import LevelArrays
 from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlanner
 
 _MASK = {MaskKind.NONE: _abi.MASK_NONE, MaskKind.CAUSAL: _abi.MASK_CAUSAL, MaskKind.CUSTOM: _abi.MASK_CUSTOM}
+_ANY = -1  # as many bytes of partial results as a plan likes
 _ENTRY_BYTES = 4  # of a page id
 _ONE_ENTRY: Sequence[int] = (0,)  # distances from the first table, of a list for one level
 
@@ -73,11 +74,8 @@ def make_list(
     )
     workspace, need = problem.workspace, facts.float_bytes
     if workspace is not None and workspace.numel() < need:
-        raise invalid(
-            "float_workspace_buffer",
-            f"{workspace.numel()} bytes",
-            f"at least {need} bytes for this plan (workspace_size tells)",
-        )
+        expected = f"at least {need} bytes for this plan, even with nothing cut that need not be"
+        raise invalid("float_workspace_buffer", f"{workspace.numel()} bytes", expected)
     home = _home(request, problem, facts, only_level)
     return WorkList(facts, _write(planner, facts, home), workspace, problem.device)
 
@@ -153,5 +151,6 @@ def _args(request: Request, problem: Problem, work: Work, only_level: int) -> Wo
         request.window_left,
         request.fixed_split_size or 0,
         int(request.disable_split_kv),
+        _ANY if problem.workspace is None else problem.workspace.numel(),
         only_level,
     )
