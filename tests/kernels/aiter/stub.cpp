@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <sstream>
@@ -138,7 +139,7 @@ std::mutex lock;
 std::string last; // `name=value`, a line each, of the last call
 int calls = 0;    // since the library was loaded
 float answer = 0; // what the function returns
-int to_throw = 0; // 1: std::runtime_error, 2: an int, 3: a class with std::exception as second base
+int to_throw = 0; // what its functions throw; stub.py lists the kinds
 #ifdef COMPUTE
 bool computing = true;
 #else
@@ -342,6 +343,14 @@ struct Local {
 };
 struct Odd : std::string, std::exception {};
 
+void throw_again() {
+  try {
+    throw std::out_of_range("caught once");
+  } catch (const std::exception&) {
+    throw;
+  }
+}
+
 template <typename Args> float finish(const Args& a, const Traits& traits, Notes& notes) {
   const std::lock_guard<std::mutex> hold(lock);
   const Local local;
@@ -356,6 +365,10 @@ template <typename Args> float finish(const Args& a, const Traits& traits, Notes
     throw 7;
   if (to_throw == 3)
     throw Odd();
+  if (to_throw == 4)
+    std::rethrow_exception(std::make_exception_ptr(std::runtime_error("stored")));
+  if (to_throw == 5)
+    throw_again();
   if (!has_kernel(traits))
     return -1;
   if (computing && answer >= 0)
@@ -427,6 +440,7 @@ extern "C" {
 EXPORT const char* stub_last() { return last.c_str(); }
 EXPORT int stub_calls() { return calls; }
 EXPORT int stub_destroyed() { return destroyed; }
+EXPORT int stub_uncaught() { return std::uncaught_exceptions(); }
 EXPORT void stub_answer(float value) { answer = value; }
 EXPORT void stub_throw(int kind) { to_throw = kind; }
 EXPORT void stub_compute(bool on) { computing = on; }

@@ -99,12 +99,20 @@ class Stub:
         """Objects that went out of scope in its functions, by a return or by an exception."""
         return int(self._lib.stub_destroyed())
 
+    @property
+    def uncaught(self) -> int:
+        """Exceptions of this thread that libstdc++ takes to be on their way."""
+        return int(self._lib.stub_uncaught())
+
     def answer(self, value: float) -> None:
         """What its functions return; below 0 means that there is no kernel."""
         self._lib.stub_answer(value)
 
     def throw(self, kind: int) -> None:
-        """0: no more; 1: std::runtime_error; 2: an int; 3: a class whose second base is std::exception."""
+        """0: no more; 1: std::runtime_error; 2: an int; 3: a class whose second base is std::exception.
+
+        4: a std::runtime_error that was stored; 5: a std::out_of_range that was caught and thrown again.
+        """
         self._lib.stub_throw(kind)
 
     def compute(self, on: bool = True) -> None:

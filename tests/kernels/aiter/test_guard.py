@@ -66,7 +66,10 @@ def test_exceptions_end_in_the_guard(compiler: str, built: Built, tmp_path: Path
         assert run(1) == (THREW, "std::runtime_error: the stub was told to throw")
         assert run(2) == (THREW, "int")
         assert run(3) == (THREW, "(anonymous namespace)::Odd")
-    assert told.destroyed == told.calls == 12
+        assert run(4) == (THREW, "std::runtime_error")
+        assert run(5) == (THREW, "std::out_of_range: caught once")
+    assert told.destroyed == told.calls == 18
+    assert told.uncaught == 0
     told.throw(0)
     told.answer(-1)
     assert run(0) == (NO_KERNEL, "")

@@ -23,7 +23,8 @@ struct Exception {
   void (*cleanup)(int reason, Exception*);
   uint64_t of_unwinder[2];
 };
-constexpr uint64_t kGnuCxx = 0x474e5543432b2b00; // "GNUCC++", of an exception whose object follows it
+constexpr uint64_t kGnuCxx = 0x474e5543432b2b00; // "GNUCC++": the object follows
+constexpr uint64_t kGnuCxxAgain = kGnuCxx | 1;   // thrown by std::rethrow_exception: the object is elsewhere
 constexpr int kCaughtElsewhere = 1;              // _URC_FOREIGN_EXCEPTION_CAUGHT
 
 // Actions and answers of a personality routine.
@@ -83,8 +84,8 @@ bool is_std_exception(const TypeInfo* type, void** one_base_table) {
 // Names the exception, and destroys it.
 void describe(Exception* exception, const rocade::aiter::Text& text) {
   Runtime runtime;
-  if (exception->kind != kGnuCxx || !runtime.load()) {
-    text.write("an exception that is not one of libstdc++, or was thrown again");
+  if ((exception->kind != kGnuCxx && exception->kind != kGnuCxxAgain) || !runtime.load()) {
+    text.write("an exception that is not one of libstdc++");
     if (exception->cleanup != nullptr)
       exception->cleanup(kCaughtElsewhere, exception);
     return;
@@ -95,7 +96,7 @@ void describe(Exception* exception, const rocade::aiter::Text& text) {
   const char* mangled = type->name + (*type->name == '*'); // which says that no other library means it
   char* name = runtime.demangle(mangled, nullptr, nullptr, &status);
   const char* what = "";
-  if (is_std_exception(type, runtime.one_base_table)) {
+  if (exception->kind == kGnuCxx && is_std_exception(type, runtime.one_base_table)) {
     void* object = exception + 1;
     void** table = *static_cast<void***>(object);
     what = reinterpret_cast<const char* (*)(void*)>(table[2])(object); // after the two destructors
