@@ -37,9 +37,10 @@ class Explanation:
     def __str__(self) -> str:
         answer = f"runs on backend {self.backend!r}" if self.backend else "is refused by every backend"
         lines = [f"{self.request.op.value} on {self.target} {answer}"]
+        width = max(8, *(len(verdict.backend) + 2 for verdict in self.verdicts))
         for verdict in self.verdicts:
             said = [f"no: {reason}" for reason in verdict.reasons] or ["yes"]
-            lines += [f"  {verdict.backend:8}{text}" for text in said]
+            lines += [f"  {verdict.backend:{width}}{text}" for text in said]
         return "\n".join(lines)
 
 

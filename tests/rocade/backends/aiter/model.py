@@ -117,6 +117,7 @@ class Aiter:
         for i in range(call.batch):
             mine, pages = slice(*ends[i : i + 2]), ids[first[i] : first[i + 1]]
             length = call.page_size * (len(pages) - 1) + last[i]
+            assert length >= 0
             keys, values = (x[pages].flatten(0, 1)[:length] for x in (k, v))
             part = None if lse is None else lse[:, mine]
             _attend(library.key, call, q[mine], keys, values, out[mine], part)

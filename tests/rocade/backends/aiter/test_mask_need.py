@@ -48,9 +48,8 @@ def test_a_mask_is_needed_by_causal_or_a_window(op: Op, window: int, mask: MaskK
     causal = mask is MaskKind.CAUSAL
     limits = 0 <= window < KEYS if op is Op.SINGLE_PREFILL else window >= 0
     assert found.needed is (causal or limits)
-    assert found.type == (2 if causal or limits else 0)
     assert found.left == (window if limits else -1)
-    assert found.right == (0 if causal else -1)
+    assert found.causal is causal
 
 
 @pytest.mark.parametrize(
@@ -59,9 +58,8 @@ def test_a_mask_is_needed_by_causal_or_a_window(op: Op, window: int, mask: MaskK
 def test_one_query_is_not_causal_but_keeps_its_window(op: Op) -> None:
     asked = request(op, mask=MaskKind.CAUSAL, max_qo_len=1)
     assert mask_of(asked).needed is False
-    assert mask_of(asked).right == -1
     windowed = mask_of(request(op, mask=MaskKind.CAUSAL, max_qo_len=1, window_left=31))
-    assert (windowed.needed, windowed.left, windowed.right) == (True, 31, -1)
+    assert (windowed.needed, windowed.left, windowed.causal) == (True, 31, False)
 
 
 def test_an_unknown_number_of_queries_or_keys_keeps_the_mask() -> None:

@@ -71,10 +71,10 @@ class Bar:
 def print_tallies(tallies: list[Tally], *, verbose: bool) -> None:
     """A table on stdout; then failures with what is needed to see them again."""
     counts = f"{'passed':>7}{'refused':>9}{'failed':>8}"
-    print(f"{'operation':32}{'backend':9}{counts}{'worst error':>13}{'seconds':>9}")
+    print(f"{'operation':32}{'backend':11}{counts}{'worst error':>13}{'seconds':>9}")
     for t in tallies:
         counts = f"{t.passed:7}{t.refused:9}{len(t.failures):8}"
-        print(f"{t.op:32}{t.backend:9}{counts}{100 * t.worst:10.0f} % {t.seconds:8.1f}")
+        print(f"{t.op:32}{t.backend:11}{counts}{100 * t.worst:10.0f} % {t.seconds:8.1f}")
     print("worst error: the largest one of the passed cases, of what its tolerance allows")
     for tally in tallies if verbose else ():
         for text, count in sorted(tally.refusals.items()):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from arch_caps import MaskKind, Op, Request
 
 _ONE_REQUEST = frozenset((Op.SINGLE_PREFILL, Op.SINGLE_DECODE))
-_NO_MASK, _BOTTOM_RIGHT = 0, 2  # AITER's mask_enum
 _UNLIMITED = -1
 
 
@@ -25,16 +24,6 @@ class AiterMask(NamedTuple):
     def needed(self) -> bool:
         """Whether the library must be one with a mask (`_mask` in its name, not `_nmask`)."""
         return self.causal or self.left >= 0
-
-    @property
-    def type(self) -> int:
-        """AITER's `mask_type`."""
-        return _BOTTOM_RIGHT if self.needed else _NO_MASK
-
-    @property
-    def right(self) -> int:
-        """AITER's `window_size_right`."""
-        return 0 if self.causal else _UNLIMITED
 
 
 def mask_of(request: Request) -> AiterMask:
