@@ -148,3 +148,30 @@ def test_forward_flags_replace_the_planned_ones() -> None:
     assert _request.overridden(planned, causal=None, **flags).mask is MaskKind.CAUSAL
     custom = build(custom_mask=True)
     assert _request.overridden(custom, causal=True, **flags).mask is MaskKind.CUSTOM
+
+
+def test_requests_that_differ_in_lengths_alone_are_made_of_what_is_remembered() -> None:
+    made: list[tuple[int, int]] = []
+
+    def ask(given: tuple[object, ...], lengths: tuple[int, int]) -> Request:
+        def make() -> Request:
+            made.append(lengths)
+            return build(causal=bool(given[0]), max_qo_len=lengths[0], max_kv_len=lengths[1])
+
+        found = _request.remembered(("test", *given), lengths, make)
+        assert found == build(causal=bool(given[0]), max_qo_len=lengths[0], max_kv_len=lengths[1])
+        return found
+
+    assert ask((True,), (1, 5)) is ask((True,), (1, 5))
+    ask((True,), (1, 6))
+    ask((True,), (7, 6))
+    assert made == [(1, 5)]
+    for given in ((1,), (1.0,), (False,)):  # equal or not: of another type, or another value
+        ask(given, (1, 5))
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("given", [torch.tensor(1.0), [1], object()])
+def test_arguments_that_may_change_are_read_each_time(given: object) -> None:
+    made = [_request.remembered(("test", given), (1, 1), build) for _ in range(2)]
+    assert made[0] is not made[1]

@@ -6,6 +6,7 @@ Letters: B requests, T = B * q_len_per_req query rows, Hq and Hkv heads, D head 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any, Literal, Unpack, overload
 
@@ -285,31 +286,43 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
     ) -> tuple[Request, Problem]:
         """Check the arguments of `plan` and turn them into what backends plan from."""
         refuse_all(given, PLAN)
-        num_qo_heads, num_kv_heads, head_dim, page_size = sizes
-        page_size = _request.positive("page_size", page_size)
+        page_size = _request.positive("page_size", sizes[3])
         q_len = _request.positive("q_len_per_req", given["q_len_per_req"])
         level, facts = _checks.one_level(Given(None, *table), page_size, self.device, NAMES)
         self._check_lengths(given, level, facts.max_kv_len, q_len)
         q_dtype, kv_dtype = _dtypes(given)
-        request = _request.attention(
-            Op.BATCH_DECODE,
-            num_qo_heads=num_qo_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim_qk=head_dim,
-            q_dtype=q_dtype,
-            kv_dtype=kv_dtype,
-            o_dtype=given["o_data_type"],
-            kv_layout=self._layout,
-            page_size=page_size,
-            causal=q_len > 1,
-            max_qo_len=q_len,
-            max_kv_len=facts.max_kv_len,
-            graph=self._use_cuda_graph,
-            **pick(given, SHARED),
-        )
+        lengths = (q_len, facts.max_kv_len)
+        dtypes = (q_dtype, kv_dtype, given["o_data_type"])
+        known = (Op.BATCH_DECODE, self._layout, self._use_cuda_graph, *sizes, *dtypes, *_SHARED(given), q_len)
+        make = functools.partial(self._request_of, sizes, dtypes, lengths, given)
+        request = _request.remembered(known, lengths, make)
         batch = level.num_requests
         level = level.with_rows(every(q_len, batch))
         return request, Problem((level,), q_len * batch, self.device, None, self._float_workspace_buffer)
+
+    def _request_of(
+        self,
+        sizes: tuple[int, int, int, int],
+        dtypes: tuple[DTypeLike, DTypeLike | None, DTypeLike | None],
+        lengths: tuple[int, int],
+        given: Mapping[str, Any],
+    ) -> Request:
+        return _request.attention(
+            Op.BATCH_DECODE,
+            num_qo_heads=sizes[0],
+            num_kv_heads=sizes[1],
+            head_dim_qk=sizes[2],
+            q_dtype=dtypes[0],
+            kv_dtype=dtypes[1],
+            o_dtype=dtypes[2],
+            kv_layout=self._layout,
+            page_size=sizes[3],
+            causal=lengths[0] > 1,
+            max_qo_len=lengths[0],
+            max_kv_len=lengths[1],
+            graph=self._use_cuda_graph,
+            **pick(given, SHARED),
+        )
 
     def _check_lengths(self, given: Mapping[str, Any], level: Level, longest: int, q_len: int) -> None:
         """A request must hold its own query tokens already, unless it is empty padding."""
@@ -324,6 +337,9 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
                 at = int(short.int().argmax())
                 expected = f"at least q_len_per_req ({q_len}): append the query tokens' keys before planning"
                 raise invalid("indptr", f"request {at} of {int(level.kv_len[at])} tokens", expected)
+
+
+_SHARED = operator.itemgetter(*SHARED)
 
 
 def _dtypes(given: Mapping[str, Any]) -> tuple[DTypeLike, DTypeLike | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,21 @@ def prefill_request(
     op: Op, given: Mapping[str, Any], layout: Layout, lengths: tuple[int, int], *, masked: bool, graph: bool
 ) -> Request:
     """The request of a plan call; `lengths` are those of the longest query and the longest sequence."""
+    known = (op, layout, masked, graph, given.get("page_size", 0), *_ASKED(given))
+    make = functools.partial(_request_of, op, given, layout, lengths, masked=masked, graph=graph)
+    return _request.remembered(known, lengths, make)
+
+
+_ASKED = operator.itemgetter(
+    *("num_qo_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo"),
+    *("q_data_type", "kv_data_type", "o_data_type", "causal"),
+    *SHARED,
+)
+
+
+def _request_of(
+    op: Op, given: Mapping[str, Any], layout: Layout, lengths: tuple[int, int], *, masked: bool, graph: bool
+) -> Request:
     return _request.attention(
         op,
         num_qo_heads=given["num_qo_heads"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+from collections.abc import Callable
 from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
@@ -84,6 +85,37 @@ def attention(
         fixed_split_size=_split(fixed_split_size, pages),
         disable_split_kv=bool(disable_split_kv),
     )
+
+
+# Requests by the arguments that they were made of, for plans that differ in lengths alone. Only of arguments
+# whose values cannot change; types count, since 1, 1.0 and True are equal and are not refused alike.
+_made: dict[tuple[object, ...], tuple[Request, dict[str, Any]]] = {}
+_MADE = 1024
+_PLAIN = frozenset((bool, int, float, str, type(None), torch.dtype, Op, Layout))
+
+
+def remembered(given: tuple[Any, ...], lengths: tuple[int, int], make: Callable[[], Request]) -> Request:
+    """What `make()` returns, which depends on `given` and on the longest query and sequence alone."""
+    kinds = tuple(map(type, given))
+    key = (given, kinds)
+    try:
+        known = _made.get(key)
+    except TypeError:  # an argument that cannot be compared
+        return make()
+    if known is None:
+        made = make()
+        if _PLAIN.issuperset(kinds):
+            if len(_made) >= _MADE:
+                _made.clear()
+            _made[key] = made, {name: getattr(made, name) for name in _FIELDS}
+        return made
+    request, fields = known
+    if (request.max_qo_len, request.max_kv_len) == lengths:
+        return request
+    return Request(**fields, max_qo_len=lengths[0], max_kv_len=lengths[1])
+
+
+_FIELDS = tuple(f.name for f in dataclasses.fields(Request) if f.name not in ("max_qo_len", "max_kv_len"))
 
 
 def states(op: Op, *, dtype: torch.dtype, num_heads: int, head_dim: int) -> Request:

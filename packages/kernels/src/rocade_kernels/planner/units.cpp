@@ -31,6 +31,13 @@ public:
         add_node(node, n);
       ++n;
     }
+    for (int launch = 0; launch < kLaunches; ++launch) {
+      WorkShare& share = plan_.shares[launch];
+      const rk_work_shape& shape = plan_.shape_of(launch);
+      const double steps = static_cast<double>(share.steps), units = static_cast<double>(share.order.size());
+      share.total = static_cast<double>(plan_.heads * plan_.tiles[launch % kShapes]) *
+                    (units * shape.item_ns + steps * shape.step_ns);
+    }
   }
 
 private:
@@ -177,8 +184,7 @@ private:
     unit.key_end = static_cast<int32_t>(end);
     unit.steps = static_cast<int32_t>(steps);
     share.order.push(static_cast<int32_t>(plan_.units.size()) - 1);
-    share.total +=
-        plan_.element_ns(unit.shape, static_cast<int32_t>(steps)) * static_cast<double>(plan_.heads);
+    share.steps += steps; // in whole numbers: a sum of times would be a chain of slow additions
   }
 
   rk_work_planner& plan_;

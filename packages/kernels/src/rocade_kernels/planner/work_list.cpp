@@ -75,6 +75,7 @@ void start(rk_work_planner& plan, const rk_work_args& args) {
   for (int launch = 0; launch < kLaunches; ++launch) {
     WorkShare& share = plan.shares[launch];
     share.order.resize(0);
+    share.steps = 0;
     share.total = 0;
     share.cut_blocks = plan.shape_of(launch).blocks;
   }
@@ -275,23 +276,31 @@ private:
 
   // Field by field into place: see Array::add.
   rk_work_item& write_item(const WorkUnit& unit, int32_t head, int32_t heads, int32_t state) {
+    // Read before the first store, which for all that the compiler knows might change what is read.
     const Node& node = plan_.tree.nodes[unit.node];
     const bool masked = plan_.args.mask == RK_MASK_CUSTOM;
+    const int64_t mask_bit =
+        masked ? node.mask_byte * 8 + int64_t{unit.row - node.row_begin} * node.kv_len : 0;
+    const int64_t kv_base = plan_.first_entry_of_level[node.level] + node.first_entry;
+    const int32_t row = unit.row, tokens = unit.tokens, key_begin = unit.key_begin, key_end = unit.key_end,
+                  q_position = unit.q_position, kv_position = unit.kv_position,
+                  mask_step = masked ? node.kv_len : 0;
+    const uint32_t flags = unit.flags;
     rk_work_item& item = *to_++;
-    item.mask_bit = masked ? node.mask_byte * 8 + int64_t{unit.row - node.row_begin} * node.kv_len : 0;
-    item.kv_base = plan_.first_entry_of_level[node.level] + node.first_entry;
-    item.q_begin = unit.row;
-    item.q_len = unit.tokens;
+    item.mask_bit = mask_bit;
+    item.kv_base = kv_base;
+    item.q_begin = row;
+    item.q_len = tokens;
     item.row_begin = 0;
     item.kv_head = head;
-    item.kv_begin = unit.key_begin;
-    item.kv_end = unit.key_end;
-    item.q_position = unit.q_position;
-    item.kv_position = unit.kv_position;
-    item.flags = unit.flags;
+    item.kv_begin = key_begin;
+    item.kv_end = key_end;
+    item.q_position = q_position;
+    item.kv_position = kv_position;
+    item.flags = flags;
     item.state = state;
     item.kv_heads = heads;
-    item.mask_step = masked ? node.kv_len : 0;
+    item.mask_step = mask_step;
     return item;
   }
 

@@ -43,6 +43,7 @@ struct WorkShare {
   Array<int32_t> order;   // units of this launch
   Array<WorkPlace> begin; // of each block, and the end
   Array<WorkPlace> other; // the candidate that lost
+  int64_t steps;          // of all units, for one KV head
   double total;           // of all elements, nanoseconds
   int64_t cut_blocks;     // blocks at most when elements are cut
   bool cut;               // some block begins within an element
