@@ -11,11 +11,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests import needs
 from tests.emulator.aiter import wheel
 from tests.kernels.aiter import stub
 from tests.rocade.backends.aiter.bootstrap.site import VERSION, Site, install
 
+from rocade.backends.aiter import bootstrap
 from rocade_kernels.aiter import names, recipes, versions
 from rocade_kernels.aiter.names import Family, VariantKey
 
@@ -74,6 +76,19 @@ def test_the_text_of_a_recipe_is_a_program_that_builds_it(aiter: tuple[str, Site
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert (tmp_path / "jit" / names.file_name(key, version)).is_file()
+
+
+def test_a_library_is_built_checked_and_used_with_the_functions_of_a_version(
+    aiter: tuple[str, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, site = aiter
+    site.behave(stub.compiled(version, ("COMPUTE",)))
+    monkeypatch.syspath_prepend(site.folder)
+    for key, page_size in ((KEYS[0], 0), (KEYS[-1], 1)):
+        path = bootstrap.ensure(key, torch.device("cpu"), head_dim=64, page_size=page_size)
+        assert path == site.cache / "aiter" / "libraries" / path.parent.name / names.file_name(key, version)
+        assert f"aiter{version}" in path.parent.name
+    assert len(site.finished()) == 2
 
 
 def test_a_wrong_keyword_would_be_noticed(aiter: tuple[str, Site], tmp_path: Path) -> None:

@@ -133,6 +133,17 @@ def test_other_bytes_under_the_name_of_a_wrong_one_are_checked_anew(site: Site) 
     assert checks(site) == 2
 
 
+def test_a_right_library_under_the_name_of_another_variant_is_checked_as_that(site: Site) -> None:
+    path = place(site, DENSE, "COMPUTE")
+    ensure()
+    cap = VariantKey(
+        family=Family.MHA_VARLEN_FWD, dtype="bf16", needs_mask=True, has_lse=True, has_logits_cap=True
+    )
+    shutil.copy(path, path.with_name(file_name(cap, VERSION)))
+    assert ensure(cap).is_file()
+    assert checks(site) == 2
+
+
 def test_a_verdict_that_was_removed_or_damaged_is_made_again(site: Site) -> None:
     place(site, DENSE, "COMPUTE", "IGNORE_WINDOW")
     for content in (None, b"", b'{"outcome": "right"}', b'{"check": 1, "outcome": "right"}'):

@@ -26,11 +26,11 @@ def verdict(store: Store, path: Path, wanted: Wanted, device: torch.device) -> V
         BootstrapError: the check itself failed: out of memory, no driver, too slow. Nothing is recorded then.
     """
     digest = _verdicts.sha256(path)
-    asked = (store.verdicts, digest, wanted.target, wanted.head_dim, wanted.page_size)
+    asked = (store.verdicts, path, wanted.target, wanted.head_dim, wanted.page_size)
     known = _verdicts.look_up(*asked)
     if known is not None:
         return known
-    lock = store.locks / f"check-{digest[:32]}.lock"
+    lock = store.locks / f"check-{path.stem}-{digest[:32]}.lock"
     with _lock.held(lock, f"the check of {path.name}", SECONDS, _job.say) as handle:
         known = _verdicts.look_up(*asked)
         if known is not None:

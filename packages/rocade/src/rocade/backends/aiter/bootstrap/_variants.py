@@ -187,8 +187,7 @@ def state(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0) ->
         return str(error)
     if path is None:
         return "not there"
-    folder, digest = _store.verdict_folder(), _verdicts.sha256(path)
-    known = _verdicts.look_up(folder, digest, target, head_dim, page_size)
+    known = _verdicts.look_up(_store.verdict_folder(), path, target, head_dim, page_size)
     return f"{known.outcome if known else 'not checked'}, {path}"
 
 

@@ -1,4 +1,4 @@
-"""What the numerical check said of a library, kept by the hash of its bytes, so that each is checked once.
+"""What the numerical check said of a library, kept by its name and bytes, so that each is checked once.
 
 A verdict other than right is a defect of this machine: it is refused from then on, in every process.
 """
@@ -54,21 +54,23 @@ class Verdict:
         return f"{where}: {self.outcome} ({self.detail})"
 
 
-def _file(folder: Path, sha256: str, target: str, head_dim: int, page_size: int) -> Path:
-    return folder / f"{sha256[:32]}-{target}-d{head_dim}-p{page_size}.json"
+def _file(folder: Path, library: str, sha256: str, target: str, head_dim: int, page_size: int) -> Path:
+    """The name says what a library is tried for, so the same bytes under another name are another case."""
+    return folder / f"{Path(library).stem}-{sha256[:32]}-{target}-d{head_dim}-p{page_size}.json"
 
 
 def record(folder: Path, verdict: Verdict) -> Path:
     """Write a verdict; returns its file."""
-    path = _file(folder, verdict.sha256, verdict.target, verdict.head_dim, verdict.page_size)
+    about = (verdict.library, verdict.sha256, verdict.target, verdict.head_dim, verdict.page_size)
+    path = _file(folder, *about)
     _cache.write_whole(path, json.dumps(asdict(verdict), indent=1).encode())
     _read.cache_clear()  # the folder's time may not show two changes within a clock tick
     return path
 
 
-def look_up(folder: Path, sha256: str, target: str, head_dim: int, page_size: int) -> Verdict | None:
-    """The verdict on these bytes, if there is one of the present check."""
-    return _parsed(_file(folder, sha256, target, head_dim, page_size))
+def look_up(folder: Path, path: Path, target: str, head_dim: int, page_size: int) -> Verdict | None:
+    """The verdict on a library as it is now, if there is one of the present check."""
+    return _parsed(_file(folder, path.name, sha256(path), target, head_dim, page_size))
 
 
 def everything(folder: Path) -> tuple[Verdict, ...]:

@@ -72,6 +72,15 @@ def keys(options: argparse.Namespace) -> Iterator[VariantKey]:
                     )
 
 
+def _questions(options: argparse.Namespace, version: str) -> Iterator[tuple[VariantKey, int, int]]:
+    """Each library with each head size and page size."""
+    pages = options.page_size or versions.require(version).page_sizes
+    for key in keys(options):
+        for head_dim in options.head_dim or HEAD_DIMS:
+            for page_size in pages if key.family is Family.MHA_BATCH_PREFILL else (0,):
+                yield key, head_dim, page_size
+
+
 def main(argv: Sequence[str]) -> int:
     """Build and check, one library after the other; 1 when one could not be built or is wrong."""
     parser = _parser()
@@ -83,22 +92,19 @@ def main(argv: Sequence[str]) -> int:
         device = torch.device(options.device)
         target = _device.target(device)
         version = versions.version_in_use()
-        pages = options.page_size or versions.require(version).page_sizes
-    except (AiterError, AssertionError, RuntimeError) as error:  # torch's own for a GPU that is not there
+    except (AssertionError, RuntimeError) as error:  # AITER's, or torch's for a GPU that is not there
         print(f"rocade prebuild-aiter: {error}", file=sys.stderr)
         return 1
     failed = 0
-    for key in keys(options):
-        for head_dim in options.head_dim or HEAD_DIMS:
-            for page_size in pages if key.family is Family.MHA_BATCH_PREFILL else (0,):
-                name = names.module_name(key, version)
-                size = f"head size {head_dim}" + (f", pages of {page_size}" if page_size else "")
-                if options.list:
-                    state = _variants.state(key, target, head_dim=head_dim, page_size=page_size)
-                else:
-                    state, right = _made(key, device, head_dim, page_size, options.jobs)
-                    failed += not right
-                print(f"{name}, {size}: {state}", flush=True)
+    for key, head_dim, page_size in _questions(options, version):
+        right = True
+        if options.list:
+            state = _variants.state(key, target, head_dim=head_dim, page_size=page_size)
+        else:
+            state, right = _made(key, device, head_dim, page_size, options.jobs)
+        pages = f", pages of {page_size}" if page_size else ""
+        print(f"{names.module_name(key, version)}, head size {head_dim}{pages}: {state}", flush=True)
+        failed += not right
     return 1 if failed else 0
 
 
