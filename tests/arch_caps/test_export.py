@@ -17,7 +17,7 @@ from arch_caps._evidence import OpRecord
 from arch_caps._predicate import OneOf
 from arch_caps._row import Row
 from arch_caps._settings import SETTINGS
-from arch_caps.export import Claim, Claims
+from arch_caps.export import Claim, Claims, _claims
 from arch_caps.export._claims import best_claims, state, weakest
 from rocade_kernels._instances import INSTANCES
 from rocade_kernels.instances import Instance
@@ -41,12 +41,17 @@ def claim(kind: EvidenceKind = EvidenceKind.HARDWARE, *, fresh: bool = True) -> 
         (KEY, {KEY: claim(fresh=False)}, "hardware, stale"),
         ((Op.CASCADE, "cpu", "gfx942"), {(Op.CASCADE, "cpu", "gfx942"): claim()}, "no"),
         ((Op.CASCADE, "aiter_ck", "gfx942"), {}, "no"),
-        ((Op.SINGLE_PREFILL, "aiter_asm", "gfx942"), {}, "planned"),
         ((Op.CASCADE, "torch", "gfx942"), {KEY: claim()}, "built, no recorded run"),
     ],
 )
 def test_a_cell_claims_what_is_recorded(key: tuple[Op, str, str], claims: Claims, words: str) -> None:
     assert state(*key, claims) == words
+
+
+def test_the_cell_of_a_planned_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = replace(ROWS[Op.CASCADE, "hip"], status=Status.PLANNED)
+    monkeypatch.setattr(_claims, "ROWS", {(Op.CASCADE, "hip"): planned})
+    assert state(Op.CASCADE, "hip", "gfx942", {}) == "planned"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.arch_caps.helpers import SOURCES
 
 CONSTRUCTORS = {
     "Accepts",
+    "CodeObject",
     "Defect",
     "Fact",
     "Has",
@@ -22,7 +23,7 @@ CONSTRUCTORS = {
     "Range",
     "Row",
 }
-CONSTRUCTORS |= {"SameAs", "Sku", "Target", "Window", "replace"}
+CONSTRUCTORS |= {"Product", "SameAs", "Sku", "Target", "Window", "replace"}
 
 
 def files(folder: str) -> list[Path]:
@@ -51,7 +52,9 @@ def wrong_nodes(tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [p for f in ("targets", "rows", "defects") for p in files(f)], ids=str)
+@pytest.mark.parametrize(
+    "path", [p for f in ("targets", "rows", "defects", "code_objects") for p in files(f)], ids=str
+)
 def test_only_literals(path: Path) -> None:
     assert wrong_nodes(ast.parse(path.read_text())) == []
 

@@ -22,8 +22,10 @@ from arch_caps import (
     Op,
     PosEncoding,
     Reason,
+    Status,
     _reasons,
     ignores_lengths,
+    partial_state_reasons,
     reasons,
 )
 from arch_caps._target import Has
@@ -65,14 +67,18 @@ def test_torch_serves_everything_everywhere(op: Op, target: str) -> None:
     assert codes("torch", target, op=op, page_size=PAGE_SIZE.get(op, 0), **HARD) == []
 
 
-@pytest.mark.parametrize("backend", ["aiter_asm"])
-@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
-def test_planned_rows_refuse_every_request(backend: str, target: str) -> None:
-    planned = [op for (op, name), row in ROWS.items() if name == backend and row.status == "planned"]
-    assert planned
-    for op in planned:
-        found = reasons(request(op=op, page_size=PAGE_SIZE.get(op, 0)), backend=backend, target=target)
-        assert found[0] == Reason("planned", f"{op} on backend {backend!r} is planned, not built")
+def test_a_planned_row_refuses_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = (Op.CASCADE, "hip")
+    planned = {**ROWS, key: replace(ROWS[key], status=Status.PLANNED)}
+    monkeypatch.setattr(_reasons, "ROWS", planned)
+    found = reasons(request(op=Op.CASCADE, page_size=16), backend="hip", target="gfx942")
+    assert found[0] == Reason("planned", "cascade on backend 'hip' is planned, not built")
+
+
+def test_who_merges_no_partial_state_says_so() -> None:
+    (reason,) = partial_state_reasons(Op.BATCH_PREFILL_PAGED, "aiter_asm")
+    assert reason.text.startswith("partial_state is given; accepted: none")
+    assert partial_state_reasons(Op.BATCH_PREFILL_PAGED, "hip") == []
 
 
 def states(target: str, op: Op, dtype: DType, dim: int, **facts: object) -> list[str]:

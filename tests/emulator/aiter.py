@@ -72,6 +72,28 @@ def wheel() -> Path | str:
     return next(iter(folder.glob(pattern)))
 
 
+def code_objects() -> str:
+    """The folder `hsa` of the wheel with the code objects of attention; skips the test when there is none."""
+    path = wheel()
+    if isinstance(path, str):
+        needs.missing(path)
+    folder = cache_folder() / path.stem
+    folder.mkdir(mode=0o755, exist_ok=True)
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if "/fmha_v3_fwd/" in name and name.endswith(".co") and not (folder / name).is_file():
+                _write(folder / name, archive.read(name))
+    return str(folder / "aiter_meta" / "hsa")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All at once, as other tests may run beside this one."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
 @functools.cache
 def program(target: str, name: str) -> emu.Program:
     """A code object of the wheel by its name without suffix; skips the test when there is no wheel."""

@@ -3,6 +3,7 @@
 Standard library only: reading the table needs neither torch nor a GPU, and importing it never fails.
 """
 
+from arch_caps._code_object import CodeObject, Product
 from arch_caps._defects import Defect
 from arch_caps._evidence import (
     Evidence,
@@ -17,7 +18,14 @@ from arch_caps._evidence import (
 )
 from arch_caps._kernel import Kernel
 from arch_caps._preference import FAMILIES, members, preference
-from arch_caps._reasons import ArchCapabilityError, KnownBadWarning, Reason, ignores_lengths, reasons
+from arch_caps._reasons import (
+    ArchCapabilityError,
+    KnownBadWarning,
+    Reason,
+    ignores_lengths,
+    partial_state_reasons,
+    reasons,
+)
 from arch_caps._request import Request
 from arch_caps._row import Row
 from arch_caps._sources import source_hash
@@ -34,13 +42,18 @@ from arch_caps._types import (
     Status,
 )
 from arch_caps._versions import Toolchain
+from arch_caps.code_objects.aiter import OBJECTS as AITER_OBJECTS
+from arch_caps.code_objects.aiter import PRODUCTS as AITER_PRODUCTS
 
 __all__ = [
+    "AITER_OBJECTS",
+    "AITER_PRODUCTS",
     "DEFECTS",
     "FAMILIES",
     "ROWS",
     "TARGETS",
     "ArchCapabilityError",
+    "CodeObject",
     "DType",
     "Defect",
     "Evidence",
@@ -53,6 +66,7 @@ __all__ = [
     "MaskKind",
     "Op",
     "PosEncoding",
+    "Product",
     "Reason",
     "Request",
     "Row",
@@ -66,6 +80,7 @@ __all__ = [
     "is_fresh",
     "members",
     "pack_evidence",
+    "partial_state_reasons",
     "preference",
     "read_evidence",
     "reasons",

@@ -92,6 +92,18 @@ def reasons(
     return found
 
 
+def partial_state_reasons(op: Op, backend: str) -> list[Reason]:
+    """Why `backend` cannot merge a caller's partial state into the result of `op`; empty means it can.
+
+    A state is given to a run, so no request tells of it: whoever runs a plan asks.
+    """
+    entry = ROWS.get((op, backend))
+    if entry is None or entry.partial_state:
+        return []
+    text = "partial_state is given; accepted: none, as results are rounded before a state could be merged in"
+    return [Reason("partial_state", text, entry.source)]
+
+
 def _checks(accepts: Accepts) -> tuple[Check, ...]:
     """Fields that can refuse at all, so that the gate does not ask the others."""
     pairs = ((field.name, getattr(accepts, field.name)) for field in fields(accepts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, fields
 
+from arch_caps._code_object import CodeObject
 from arch_caps._kernel import Kernel
 from arch_caps._predicate import ANY, PREDICATES, Predicate
 from arch_caps._target import Feature
@@ -73,6 +74,7 @@ class Row:
     source: str  # where the limits come from
     native: tuple[str, ...] = ()  # files and directories of the checkout that hold its native sources
     kernels: tuple[Kernel, ...] = ()  # GPU kernels to compile ahead of time for `targets`
+    objects: tuple[CodeObject, ...] = ()  # prebuilt GPU kernels of another project that it launches
     needs: tuple[Need, ...] = ()
     note: str = ""  # one plain sentence for the matrix
 

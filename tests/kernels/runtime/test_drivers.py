@@ -8,6 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.kernels.runtime import stub as stubs
@@ -165,6 +166,19 @@ def test_facts_come_from_the_driver(driver: Pair) -> None:
     assert (facts.compute_units, facts.wave_size, facts.lds_bytes) == tuple(1000 + n for n in numbers)
     assert facts.name == {"amd": "Stub 0", "nvidia": "Stub 10"}[vendor]
     assert facts.driver == {"amd": "HIP 7.2.123", "nvidia": "CUDA 12.8"}[vendor]
+
+
+def test_the_chip_is_what_the_system_says_of_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stubs.install("amd", monkeypatch)
+    monkeypatch.setattr(stubs.MODULES["amd"], "PCI", tmp_path)
+    assert device("amd", 1, TARGETS["amd"]).facts().chip is None
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:01:00.0" / "device").write_text("0x74a2\n")
+    assert device("amd", 1, TARGETS["amd"]).facts().chip == 0x74A2
+    (tmp_path / "0000:01:00.0" / "device").write_text("what?\n")
+    assert device("amd", 1, TARGETS["amd"]).facts().chip is None
 
 
 def test_a_missing_driver_or_device_is_told(driver: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from arch_caps._code_object import CodeObject
 from arch_caps._defects import Defect
 from arch_caps._kernel import Kernel
 from arch_caps._row import Accepts, Row
@@ -34,6 +35,7 @@ def _row(entry: Row, claims: Claims) -> dict[str, Any]:
         "targets": str(entry.targets),
         "accepts": {field.name: str(getattr(entry.accepts, field.name)) for field in fields(Accepts)},
         "kernels": [_plain(kernel) for kernel in entry.kernels],
+        "objects": [_plain(found) for found in entry.objects],
         "lse": entry.lse,
         "partial_state": entry.partial_state,
         "source": entry.source,
@@ -72,5 +74,5 @@ def _target(target: Target) -> dict[str, Any]:
     }
 
 
-def _plain(item: Sku | Matrix | Kernel) -> dict[str, Any]:
+def _plain(item: Sku | Matrix | Kernel | CodeObject) -> dict[str, Any]:
     return {field.name: getattr(item, field.name) for field in fields(item)}

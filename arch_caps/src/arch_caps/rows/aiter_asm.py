@@ -1,7 +1,7 @@
-"""Rows of backend `aiter_asm`: AITER's prebuilt code objects, launched without it. Planned: all is refused.
+"""Rows of backend `aiter_asm`: AITER's prebuilt code objects, launched without it.
 
-A code object is for one head size and dtype, causal or not. It knows no window, soft cap or pages (whose
-keys are gathered). Its LSE is a natural logarithm, `[heads, tokens]`: the backend converts.
+A code object is for one head size and dtype, causal or not. It knows no window, soft cap or pages, whose keys
+every run gathers to dense rows. Its LSE is a natural logarithm, `[heads, tokens]`: the backend converts.
 """
 
 from dataclasses import replace
@@ -9,8 +9,9 @@ from dataclasses import replace
 from arch_caps._predicate import ANY, OneOf, Range, SameAs
 from arch_caps._row import Accepts, Lse, Row
 from arch_caps._types import DType, MaskKind, Op, PosEncoding, Status
+from arch_caps.code_objects.aiter import OBJECTS
 
-SOURCE = "AITER, hsa/*/fmha_v3_fwd/fmha_fwd.csv"
+SOURCE = "AITER's code objects hsa/*/fmha_v3_fwd, as executed"
 CDNA = OneOf("gfx942", "gfx950")
 SAME = SameAs("q_dtype")
 
@@ -38,37 +39,66 @@ ROWS = (
     Row(
         op=Op.SINGLE_PREFILL,
         backend="aiter_asm",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.asm:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
         lse=Lse.NATURAL,
-        partial_state=True,
+        partial_state=False,
         source=SOURCE,
-        note="fmha_v3_fwd, batch mode",
+        objects=OBJECTS,
+        note="fmha_v3_fwd, group mode",
+    ),
+    Row(
+        op=Op.SINGLE_DECODE,
+        backend="aiter_asm",
+        status=Status.BUILT,
+        entry="rocade.backends.aiter.asm:BACKEND.plan",
+        targets=CDNA,
+        accepts=DENSE,
+        lse=Lse.NATURAL,
+        partial_state=False,
+        source=SOURCE,
+        objects=OBJECTS,
+        note="fmha_v3_fwd, group mode: a tile of 256 query rows holds one",
     ),
     Row(
         op=Op.BATCH_PREFILL_PAGED,
         backend="aiter_asm",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.asm:BACKEND.plan",
         targets=CDNA,
         accepts=PAGED,
         lse=Lse.NATURAL,
-        partial_state=True,
+        partial_state=False,
         source=SOURCE,
+        objects=OBJECTS,
         note="fmha_v3_fwd, group mode, on gathered keys",
     ),
     Row(
         op=Op.BATCH_PREFILL_RAGGED,
         backend="aiter_asm",
-        status=Status.PLANNED,
+        status=Status.BUILT,
         entry="rocade.backends.aiter.asm:BACKEND.plan",
         targets=CDNA,
         accepts=DENSE,
         lse=Lse.NATURAL,
-        partial_state=True,
+        partial_state=False,
         source=SOURCE,
+        objects=OBJECTS,
         note="fmha_v3_fwd, group mode",
+    ),
+    Row(
+        op=Op.BATCH_DECODE,
+        backend="aiter_asm",
+        status=Status.BUILT,
+        entry="rocade.backends.aiter.asm:BACKEND.plan",
+        targets=CDNA,
+        accepts=PAGED,
+        lse=Lse.NATURAL,
+        partial_state=False,
+        source=SOURCE,
+        objects=OBJECTS,
+        note="fmha_v3_fwd, group mode, on gathered keys",
     ),
 )

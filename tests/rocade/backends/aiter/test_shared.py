@@ -13,7 +13,7 @@ from rocade._plan import KV
 from rocade._problem import Level, PageTable
 from rocade._request import attention
 from rocade.backends.aiter._gather import FlatGather
-from rocade.backends.aiter._lse import natural_like, store_log2
+from rocade.backends.aiter._lse import natural_for, store_log2
 from rocade.backends.aiter._unseen import clear, skipped, unseen_rows
 
 CPU = torch.device("cpu")
@@ -92,8 +92,8 @@ def test_gather_of_more_dtypes_than_float32() -> None:
 
 def test_log2_of_a_natural_logarithm_in_any_strides() -> None:
     lse = torch.full((3, 8), 7.0)[:, ::2]
-    natural = natural_like(lse)
-    assert natural.shape == (4, 3)
+    natural = natural_for(torch.zeros(3, 4, 8, dtype=torch.bfloat16))
+    assert (natural.shape, natural.dtype) == ((4, 3), torch.float32)
     assert natural.is_contiguous()
     weights = torch.arange(1.0, 13.0).view(4, 3)
     natural.copy_(weights.log())

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_void_p
+from pathlib import Path
 
 from rocade_kernels.runtime._function import DriverFunction
 from rocade_kernels.runtime._interface import DeviceFacts, Image
@@ -15,6 +16,7 @@ from rocade_kernels.runtime._library import DeviceError, Library, MissingError, 
 NAMES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 # Numbers of hipDeviceAttribute_t; they have not changed since ROCm 5.
 _COMPUTE_UNITS, _LDS_BYTES, _WAVE_SIZE = 63, 74, 87
+PCI = Path("/sys/bus/pci/devices")
 _ANY_LDS = 1 << 31  # a code object's limit is the device's; HIP has no call to raise it for a module's kernel
 
 _PROTOTYPES: dict[str, Prototype] = {
@@ -27,6 +29,7 @@ _PROTOTYPES: dict[str, Prototype] = {
     "hipSetDevice": (c_int, [c_int]),
     "hipDeviceGetName": (c_int, [c_char_p, c_int, c_int]),
     "hipDeviceGetAttribute": (c_int, [POINTER(c_int), c_int, c_int]),
+    "hipDeviceGetPCIBusId": (c_int, [c_char_p, c_int, c_int]),
     "hipModuleLoadData": (c_int, [POINTER(c_void_p), c_void_p]),
     "hipModuleGetFunction": (c_int, [POINTER(c_void_p), c_void_p, c_char_p]),
     "hipModuleLaunchKernel": (c_int, None),
@@ -108,7 +111,18 @@ class AmdRuntime:
             wave_size=self._attribute(_WAVE_SIZE),
             lds_bytes=self._attribute(_LDS_BYTES),
             driver=f"HIP {major}.{rest // 100_000}.{rest % 100_000}",
+            chip=self._chip(),
         )
+
+    def _chip(self) -> int | None:
+        """HIP tells where the device is, and the system what is there; None where it does not."""
+        place = ctypes.create_string_buffer(64)
+        try:
+            what = f"place of device {self._index}"
+            self._lib.call(what, "hipDeviceGetPCIBusId", place, len(place), self._index)
+            return int((PCI / place.value.decode().lower() / "device").read_text(encoding="ascii"), 16)
+        except (DeviceError, OSError, ValueError):
+            return None
 
     def _attribute(self, number: int) -> int:
         value = c_int()

@@ -44,6 +44,7 @@ class DeviceFacts:
     wave_size: int  # lanes that run in lock step
     lds_bytes: int  # local (shared) memory that one workgroup may use
     driver: str  # version, in the driver's own words
+    chip: int | None = None  # PCI device id of AMD's, which tells products of one target apart; None: unknown
 
 
 class Function(Protocol):

@@ -9,6 +9,7 @@ from rocade.backends._base import Backend
 
 _MODULES = {
     "hip": "rocade.backends.hip",
+    "aiter_asm": "rocade.backends.aiter.asm",
     "aiter_ck": "rocade.backends.aiter.ck",
     "cpu": "rocade.backends.cpu",
     "torch": "rocade.backends.torch",

@@ -239,10 +239,15 @@ def driver(place: Place) -> dict[str, str]:
     """What runs the code at a place, with its version."""
     if place.emulated:
         return {"rocade_emulator": str(importlib.import_module("rocade_emulator").__version__)}
+    return {"driver": first_at(place).facts.driver}
+
+
+def first_at(place: Place) -> Gpu:
+    """The first GPU of this process that is at a place."""
     indices = range(torch.cuda.device_count())
     devices = [torch.device("cuda", index) for index in indices]
     index = next(device.index for device in devices if _device.target(device) == place.target)
-    return {"driver": (_gpus.get(index) or _open(index)).facts.driver}
+    return _gpus.get(index) or _open(index)
 
 
 def gpu_of(tensor: torch.Tensor) -> Gpu:

@@ -17,6 +17,7 @@ from rocade.conformance.cases import AppendCase, AttentionCase, Case, StateCase
 from rocade.conformance.lengths import VERY_LONG
 
 CASES_PER_OP = 300
+NARROW_FIRST = 50_000  # cases of `narrow` count from here, and differ from backend to backend
 FULL_FIRST = 100_000  # cases of the full product count from here, so that an index names one case only
 Facts = dict[str, Hashable]
 # Added to the covering array of an op that sums: a long list of equal terms, each rounded the same way.
@@ -124,14 +125,15 @@ def _equal_terms(op: Op) -> list[Facts]:
     )
 
 
-def _case(op: Op, index: int, facts: Facts) -> Case:
+def case_of(op: Op, index: int, facts: Facts) -> Case:
+    """The case of an op with these facts."""
     kind = AttentionCase if op.is_attention else AppendCase if "page_size" in facts else StateCase
     return kind(op=op, index=index, **facts)  # type: ignore[arg-type]
 
 
 def cases(op: Op) -> list[Case]:
     """The cases of an op in CI, about `CASES_PER_OP`. Their order and values never change between runs."""
-    return [_case(op, index, facts) for index, facts in enumerate(covering_array(op))]
+    return [case_of(op, index, facts) for index, facts in enumerate(covering_array(op))]
 
 
 def sample(op: Op, count: int) -> list[Case]:
@@ -151,7 +153,7 @@ def find(op: Op, index: int) -> Case | None:
     """The one case of this index, from CI's cases or the full product; None when there is none."""
     if index < FULL_FIRST:
         rows = covering_array(op)
-        return _case(op, index, rows[index]) if 0 <= index < len(rows) else None
+        return case_of(op, index, rows[index]) if 0 <= index < len(rows) else None
     product = full_product(op)
     at = index - FULL_FIRST
     return _full_case(op, index, product[at]) if at < len(product) else None
@@ -160,4 +162,4 @@ def find(op: Op, index: int) -> Case | None:
 def _full_case(op: Op, index: int, facts: Facts) -> Case:
     """Seeded by its own index, so that one case is made without those before it."""
     rng = random.Random(f"rocade full {op.value} {index}")
-    return _case(op, index, _fill(dict(facts), CORE[op], {}, rng))
+    return case_of(op, index, _fill(dict(facts), CORE[op], {}, rng))

@@ -11,6 +11,7 @@ from pathlib import Path
 from arch_caps import (
     Op,
     gather_evidence,
+    members,
     pack_evidence,
     preference,
     read_evidence,
@@ -19,7 +20,7 @@ from arch_caps import (
     write_evidence,
 )
 from rocade._dispatch import absent
-from rocade.conformance import grid
+from rocade.conformance import grid, narrow
 from rocade.conformance.cases import Case
 from rocade.conformance.tally import Bar, Tally, print_tallies
 from rocade.conformance.where import DEVICE, EMULATOR, Where, chosen, toolchain
@@ -44,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a device of this machine, or the emulator; default: the device if there is one",
     )
     parser.add_argument("--op", action="append", choices=[op.value for op in Op], help="only this operation")
-    parser.add_argument("--backend", action="append", help="only this backend; default: all of the target")
+    parser.add_argument(
+        "--backend", action="append", help="only this backend or family of them; default: all of the target"
+    )
     parser.add_argument("--case", type=int, action="append", help="only the case of this index")
     parser.add_argument("--cases", type=int, metavar="N", help="a sample of N cases an operation")
     parser.add_argument("--full", action="store_true", help="the full product of the axes, hours long")
@@ -89,7 +92,7 @@ def _problem(options: argparse.Namespace) -> str:
     """Why the options do not go together, or nothing."""
     for index in options.case or ():
         ops = tuple(map(Op, options.op or ALL_OPS))
-        if all(grid.find(op, index) is None for op in ops):
+        if all(grid.find(op, index) is None for op in ops) and not _is_narrow(index):
             return f"no operation asked for has a case {index}"
     if options.cases is not None and (options.cases < 1 or options.full or options.case):
         return "--cases takes a positive number, and neither --full nor --case beside it"
@@ -110,14 +113,13 @@ def _problem(options: argparse.Namespace) -> str:
 def _backend_problem(options: argparse.Namespace, where: Where) -> str:
     """Why a backend that was asked for cannot be verified, or nothing."""
     target = where.place.target
-    for backend in options.backend or ():
-        if backend not in preference(target):
-            return (
-                f"backend {backend!r} does not exist on {target}; there are {', '.join(preference(target))}"
-            )
-        why = absent(backend, where.place)
-        if why:
-            return f"backend {backend!r} is absent here: " + "; ".join(reason.text for reason in why)
+    for asked in options.backend or ():
+        names = members(asked)
+        if not set(names) & set(preference(target)):
+            return f"backend {asked!r} does not exist on {target}; there are {', '.join(preference(target))}"
+        why = [absent(name, where.place) for name in names]
+        if all(why):  # of a family, one is enough
+            return f"backend {asked!r} is absent here: " + "; ".join(r.text for some in why for r in some)
     return ""
 
 
@@ -139,26 +141,37 @@ def _checkout() -> Path:
 
 def _backends(options: argparse.Namespace, where: Where, op: Op) -> list[str]:
     """Backends to run an op on: those asked for, else all that are built; absent ones are named."""
-    built = [name for name in where.backends(op) if not options.backend or name in options.backend]
+    asked = {name for backend in options.backend or () for name in members(backend)}
+    built = [name for name in where.backends(op) if not asked or name in asked]
     for name in built:
         for reason in absent(name, where.place):
             print(f"{op:30} {name}: absent: {reason.text}", file=sys.stderr)
     return [name for name in built if not absent(name, where.place)]
 
 
-def _cases(op: Op, options: argparse.Namespace) -> list[Case]:
+def _is_narrow(index: int) -> bool:
+    """Whether a case depends on the backend, so that only the run tells whether it exists."""
+    return grid.NARROW_FIRST <= index < grid.FULL_FIRST
+
+
+def _cases(op: Op, backend: str, options: argparse.Namespace, target: str) -> list[Case]:
     """The cases asked for by index, a sample, or all of CI's or of the full product."""
     if options.case:
-        found = (grid.find(op, index) for index in sorted(set(options.case)))
+        found = (
+            narrow.find(op, backend, target, index) if _is_narrow(index) else grid.find(op, index)
+            for index in sorted(set(options.case))
+        )
         return [case for case in found if case is not None]
     if options.cases is not None:
         return grid.sample(op, options.cases)
-    return list(grid.full(op)) if options.full else grid.cases(op)
+    if options.full:
+        return list(grid.full(op))
+    return [*grid.cases(op), *narrow.narrow(op, backend, target)]
 
 
 def _verify(op: Op, backend: str, options: argparse.Namespace, where: Where) -> Tally:
     tally = Tally(op, backend)
-    cases = _cases(op, options)
+    cases = _cases(op, backend, options, where.place.target)
     bar = Bar(f"{op} on {backend}", len(cases))
     start = time.perf_counter()
     for case in cases:

@@ -12,9 +12,10 @@ import torch
 LOG2_E = 1.0 / math.log(2.0)
 
 
-def natural_like(lse: torch.Tensor) -> torch.Tensor:
-    """New fp32 memory `[Hq, T]` in which a kernel leaves what `store_log2` puts into `lse [T, Hq]`."""
-    return lse.new_empty(lse.shape[::-1])
+def natural_for(out: torch.Tensor) -> torch.Tensor:
+    """New fp32 memory `[Hq, T]` for the natural logarithms that belong to a result `[T, Hq, D]`."""
+    rows, heads, _ = out.shape
+    return out.new_empty((heads, rows), dtype=torch.float32)
 
 
 def store_log2(natural: torch.Tensor, lse: torch.Tensor) -> None:

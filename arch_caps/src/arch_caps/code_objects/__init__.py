@@ -1,0 +1,1 @@
+"""Prebuilt kernels of other projects that were executed, one file per project."""
