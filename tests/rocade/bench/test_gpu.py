@@ -12,6 +12,7 @@ import torch
 
 import rocade
 from rocade.bench import (
+    _attention_host,
     _gpu_append,
     _gpu_case,
     _gpu_clock,
@@ -38,6 +39,7 @@ class FakeClock:
     cache_bytes = 1 << 20
 
     def __init__(self) -> None:
+        self.waits = 0
         self.now = 0.0
         self.captured = 0
 
@@ -47,6 +49,9 @@ class FakeClock:
         return self.now - start or 1e-6  # real contenders cost nothing here
 
     eager = host = replay
+
+    def wait(self) -> None:
+        self.waits += 1
 
     def capture(self, work: Callable[[], object]) -> Call:
         self.captured += 1
@@ -189,6 +194,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_prefill, "LLAMA_HEADS", heads)
     monkeypatch.setattr(_gpu_prefill, "FLOORS", {24: 1.0})
     monkeypatch.setattr(_gpu_prefill, "CHECKED_ROWS", 8)
+    for name, value in {"BATCHES": (2,), "WARM": 0, "CALLS": 3, "WORKSPACE": 1 << 20, "KV_LEN": 32}.items():
+        monkeypatch.setattr(_attention_host, name, value)
     for name in ("EAGER_CALLS", "HOST_CALLS", "GRAPH_CALLS"):
         monkeypatch.setattr(_gpu_case, name, 2)
 
@@ -197,10 +204,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_every_part_checks_right_results_as_right(dtype: torch.dtype) -> None:
     report = Report()
-    gpu.run(report, FakeClock(), ABSENT, CPU, parts=gpu.PARTS, dtypes=[dtype])
+    clock = FakeClock()
+    gpu.run(report, clock, ABSENT, CPU, parts=gpu.PARTS, dtypes=[dtype])
     assert not report.errors
     names = [str(row["case"]) for row in report.figures]
-    assert len(names) == len(set(names)) == 1 + 2 + 2 + 5 + 2 + 2 + 2
+    assert len(names) == len(set(names)) == 1 + 2 + 2 + 5 + 2 + 2 + 2 + 9
+    assert clock.waits == 3 * (3 + 3 + 3) + 3 * 2 * 1
 
 
 @pytest.mark.usefixtures("tiny")

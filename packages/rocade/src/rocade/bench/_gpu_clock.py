@@ -34,6 +34,9 @@ class Clock(Protocol):
     def host(self, call: Call, turn: int) -> float:
         """CPU seconds of enqueueing the work on an idle device."""
 
+    def wait(self) -> None:
+        """Return when the device has nothing to do."""
+
     def capture(self, work: Callable[[], object]) -> Call:
         """A graph of what `work` enqueues; calling it replays the graph. Results of `work` stay in place."""
 
@@ -85,6 +88,10 @@ class DeviceClock:
         spent = time.perf_counter() - start
         torch.cuda.synchronize(self.device)
         return spent
+
+    def wait(self) -> None:
+        """Synchronise."""
+        torch.cuda.synchronize(self.device)
 
     def capture(self, work: Callable[[], object]) -> Call:
         """Warm up on the stream that captures, then capture."""

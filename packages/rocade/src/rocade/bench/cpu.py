@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
+from rocade.bench._attention_host import bench_idle
 from rocade.bench._decode import Shared, bench_cascade, bench_decode
 from rocade.bench._host import bench_import, bench_plan
-from rocade.bench._idle import bench_idle
 from rocade.bench._machine import Machine, measure
 from rocade.bench._prefill import bench_prefill
 from rocade.bench._report import Report

@@ -12,6 +12,7 @@ import torch
 
 import rocade
 from rocade.bench import _gpu_peer
+from rocade.bench._attention_host import bench_attention_host
 from rocade.bench._gpu_append import bench_append
 from rocade.bench._gpu_clock import Clock, DeviceClock
 from rocade.bench._gpu_decode import bench_decode
@@ -24,7 +25,7 @@ from rocade.bench._timing import compete
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 STATE_PARTS = ("merge_state", "merge_state_in_place", "merge_states")
-ATTENTION_PARTS = ("decode", "prefill")
+ATTENTION_PARTS = ("decode", "prefill", "host")
 PARTS = ("launch", *STATE_PARTS, "append", *ATTENTION_PARTS)
 COPY_BYTES = 4 << 30  # read and written together, for the machine's own figure
 
@@ -81,6 +82,8 @@ def run(
             bench_decode(report, clock, peer, dtype, device)
         if "prefill" in parts:
             bench_prefill(report, clock, peer, dtype, device, fa3=fa3)
+    if "host" in parts:
+        bench_attention_host(report, device, clock.wait)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

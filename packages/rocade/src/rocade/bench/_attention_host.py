@@ -1,6 +1,7 @@
-"""CPU time of backend hip's calls on a GPU that does nothing: plan, run and single calls, with their stages.
+"""CPU time of attention calls on backend hip: plan, run and single calls, with the stages of a plan.
 
-What is missing beside a real GPU: the driver's own part of each launch, and the copy of a plan's list.
+On an idle GPU, which `rocade bench cpu` uses, two things are missing: the driver's part of each launch, and
+the copy of a plan's list.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ class Spent:
     median: float
 
 
-def measure(calls: Mapping[str, Call], count: int = CALLS) -> dict[str, Spent]:
-    """Time calls that take turns, so that what slows the machine down slows all of them."""
+def measure(
+    calls: Mapping[str, Call], count: int = CALLS, settle: Callable[[], object] = int
+) -> dict[str, Spent]:
+    """Time calls that take turns, so that what slows the machine down slows all of them.
+
+    `settle` is called before each, and waits until the device has nothing to do.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(WARM + count):
         for name, call in calls.items():
+            settle()
             start = time.perf_counter()
             call()
             if turn >= WARM:
@@ -52,15 +59,15 @@ def measure(calls: Mapping[str, Call], count: int = CALLS) -> dict[str, Spent]:
     return {name: Spent(min(us), statistics.median(us)) for name, us in times.items()}
 
 
-def _plans(batch: int) -> tuple[dict[str, Call], dict[str, BatchWrapper]]:
-    """plan() of three wrappers: decode, and prefills of one query token a request."""
+def _plans(batch: int, device: torch.device) -> tuple[dict[str, Call], dict[str, BatchWrapper]]:
+    """plan() of three wrappers with arrays on the host: decode, and prefills of one query token a request."""
     heads = LLAMA_HEADS
     table = page_table(torch.arange(batch * KV_LEN // PAGE_SIZE).view(batch, -1), KV_LEN, PAGE_SIZE)
     arrays = (table.indptr, table.indices, table.last_page_len)
     qo = torch.arange(batch + 1, dtype=torch.int32)
     rows = torch.arange(0, (batch + 1) * KV_LEN, KV_LEN, dtype=torch.int32)
     sizes = (heads.qo, heads.kv, heads.dim)
-    memory = torch.empty(WORKSPACE, dtype=torch.uint8)
+    memory = torch.empty(WORKSPACE, dtype=torch.uint8, device=device)
     decode = rocade.BatchDecodeWithPagedKVCacheWrapper(memory)
     paged = rocade.BatchPrefillWithPagedKVCacheWrapper(memory)
     ragged = rocade.BatchPrefillWithRaggedKVCacheWrapper(memory)
@@ -84,11 +91,12 @@ def _stages(wrapper: BatchWrapper) -> dict[str, Call]:
     }
 
 
-def _runs(batch: int, wrappers: Mapping[str, BatchWrapper]) -> dict[str, Call]:
+def _runs(batch: int, wrappers: Mapping[str, BatchWrapper], device: torch.device) -> dict[str, Call]:
     heads, dtype = LLAMA_HEADS, torch.float16
-    q = torch.zeros(batch, heads.qo, heads.dim, dtype=dtype)
-    cache = torch.empty(batch * KV_LEN // PAGE_SIZE, 2, PAGE_SIZE, heads.kv, heads.dim, dtype=dtype)
-    out, lse = torch.empty_like(q), torch.empty(batch, heads.qo)
+    q = torch.zeros(batch, heads.qo, heads.dim, dtype=dtype, device=device)
+    pool = (batch * KV_LEN // PAGE_SIZE, 2, PAGE_SIZE, heads.kv, heads.dim)
+    cache = torch.empty(pool, dtype=dtype, device=device)
+    out, lse = torch.empty_like(q), torch.empty(batch, heads.qo, device=device)
     decode: Any = wrappers["decode"]
     prefill: Any = wrappers["paged prefill"]
     return {
@@ -98,10 +106,10 @@ def _runs(batch: int, wrappers: Mapping[str, BatchWrapper]) -> dict[str, Call]:
     }
 
 
-def _singles() -> dict[str, Call]:
+def _singles(device: torch.device) -> dict[str, Call]:
     heads, dtype = LLAMA_HEADS, torch.float16
-    q = torch.zeros(64, heads.qo, heads.dim, dtype=dtype)
-    k = torch.zeros(8192, heads.kv, heads.dim, dtype=dtype)
+    q = torch.zeros(64, heads.qo, heads.dim, dtype=dtype, device=device)
+    k = torch.zeros(8192, heads.kv, heads.dim, dtype=dtype, device=device)
     return {
         "prefill 64 x 64": lambda: rocade.single_prefill_with_kv_cache(q, k[:64], k[:64], causal=True),
         "prefill 64 x 8192": lambda: rocade.single_prefill_with_kv_cache(q, k, k, causal=True),
@@ -109,20 +117,25 @@ def _singles() -> dict[str, Call]:
     }
 
 
+def bench_attention_host(report: Report, device: torch.device, settle: Callable[[], object] = int) -> None:
+    """All of it on a device; floors are for medians."""
+    for batch in BATCHES:
+        plans, wrappers = _plans(batch, device)
+        for name, spent in measure(plans, CALLS, settle).items():
+            case = f"CPU time of plan {name}, {batch} requests"
+            stages = measure(_stages(wrappers[name]), CALLS // 3, settle)
+            parts = {f"{stage} us": part.median for stage, part in stages.items()}
+            report.figure(case, **{"best us": spent.best}, **parts)
+            report.floor(case, "us", spent.median, PLAN_FLOOR_US, at_least=False)
+        for name, spent in measure(_runs(batch, wrappers, device), CALLS, settle).items():
+            case = f"CPU time of run {name}, {batch} requests"
+            report.figure(case, **{"best us": spent.best})
+            report.floor(case, "us", spent.median, RUN_FLOOR_US, at_least=False)
+    for name, spent in measure(_singles(device), CALLS, settle).items():
+        report.figure(f"CPU time of single {name}", **{"best us": spent.best, "median us": spent.median})
+
+
 def bench_idle(report: Report) -> None:
-    """All of it; floors are for medians."""
+    """The same on an idle GPU."""
     with _idle.idle(TARGET):
-        for batch in BATCHES:
-            plans, wrappers = _plans(batch)
-            for name, spent in measure(plans).items():
-                case = f"CPU time of plan {name}, {batch} requests"
-                stages = measure(_stages(wrappers[name]), CALLS // 3)
-                parts = {f"{stage} us": part.median for stage, part in stages.items()}
-                report.figure(case, **{"best us": spent.best}, **parts)
-                report.floor(case, "us", spent.median, PLAN_FLOOR_US, at_least=False)
-            for name, spent in measure(_runs(batch, wrappers)).items():
-                case = f"CPU time of run {name}, {batch} requests"
-                report.figure(case, **{"best us": spent.best})
-                report.floor(case, "us", spent.median, RUN_FLOOR_US, at_least=False)
-        for name, spent in measure(_singles()).items():
-            report.figure(f"CPU time of single {name}", **{"best us": spent.best, "median us": spent.median})
+        bench_attention_host(report, torch.device("cpu"))
