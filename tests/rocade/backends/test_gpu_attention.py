@@ -1,7 +1,7 @@
 """Attention on a real GPU: repeated runs, plans kept by single calls, streams, graphs, threads.
 
-Skipped where torch sees no CUDA or ROCm device, or where `rocade.explain` says that backend hip does not serve. An
-ordinary run of the same plan is what a repeated one is held to, bit by bit.
+Skipped where torch sees no CUDA or ROCm device, or where backend hip does not serve.
+An ordinary run of the same plan is what a repeated one is held to, bit by bit.
 """
 
 from __future__ import annotations
@@ -53,11 +53,8 @@ def half(*shape: int) -> torch.Tensor:
 def table(kv: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     pages = [-(-n // PAGE) for n in kv]
     indptr = torch.tensor([0, *torch.tensor(pages).cumsum(0).tolist()], **INT)
-    return (
-        indptr,
-        torch.randperm(PAGES)[: sum(pages)].to(torch.int32),
-        torch.tensor([(n - 1) % PAGE + 1 for n in kv], **INT),
-    )
+    last = torch.tensor([(n - 1) % PAGE + 1 for n in kv], **INT)
+    return indptr, torch.randperm(PAGES)[: sum(pages)].to(torch.int32), last
 
 
 def wrapper_of(kind: str) -> Any:  # noqa: ANN401  one of three wrappers
