@@ -165,6 +165,14 @@ def test_a_number_beyond_32_bits_is_refused(
 
 
 @pytest.mark.parametrize("version", stub.VERSIONS)
+def test_any_negative_window_is_none(version: str, opened: Open) -> None:
+    case = PLAIN._replace(causal=False)
+    library, told = opened(Family.MHA_FWD, case, version)
+    calls.mha_fwd(library, replace(call(Family.MHA_FWD, case), window_left=-7), STREAM)
+    same(told.last, expected(Family.MHA_FWD, case, version))
+
+
+@pytest.mark.parametrize("version", stub.VERSIONS)
 def test_a_negative_answer_means_no_kernel(version: str, opened: Open) -> None:
     library, told = opened(Family.MHA_FWD, PLAIN, version)
     for answer in (-1.0, float("nan")):
