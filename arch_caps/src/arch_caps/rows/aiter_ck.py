@@ -15,6 +15,7 @@ SOURCE = "AITER 0.1.20, aiter/ops/mha.py and csrc/py_itfs_ck"
 CDNA = OneOf("gfx942", "gfx950")
 HALVES = OneOf(DType.FP16, DType.BF16)
 SAME = SameAs("q_dtype")
+LOADER = ("packages/kernels/src/rocade_kernels/aiter/loader",)
 NATIVE_PAGE = 1024  # tokens; mha_batch_prefill reads such a pool in place
 
 DENSE = Accepts(
@@ -50,6 +51,7 @@ ROWS = (
         lse=Lse.NATURAL,
         partial_state=True,
         source=SOURCE,
+        native=LOADER,
         note=DENSE_NOTE,
     ),
     Row(
@@ -62,6 +64,7 @@ ROWS = (
         lse=Lse.NATURAL,
         partial_state=True,
         source=SOURCE,
+        native=LOADER,
         note=DENSE_NOTE,
     ),
     Row(
@@ -74,6 +77,7 @@ ROWS = (
         lse=Lse.NATURAL,
         partial_state=True,
         source=SOURCE,
+        native=LOADER,
         note=PAGED_NOTE,
     ),
     Row(
@@ -86,6 +90,7 @@ ROWS = (
         lse=Lse.NATURAL,
         partial_state=True,
         source=SOURCE,
+        native=LOADER,
         note="mha_varlen_fwd",
     ),
     Row(
@@ -98,6 +103,7 @@ ROWS = (
         lse=Lse.NATURAL,
         partial_state=True,
         source=SOURCE,
+        native=LOADER,
         note=PAGED_NOTE,
     ),
 )

@@ -15,9 +15,11 @@ import torch
 
 import arch_caps
 from arch_caps import ArchCapabilityError, Reason, Request
-from rocade import _device
+from rocade import _device, _settings
 from rocade._errors import invalid
 from rocade._place import Place
+from rocade._plan import Plan
+from rocade._problem import Problem
 from rocade.backends import REGISTRY
 from rocade.backends._base import Backend
 
@@ -95,7 +97,36 @@ def select(request: Request, device: torch.device, backend: str = AUTO) -> Backe
                     _settle_plans(key, _found[name, place])
             return _found[name, place]
         passed.append(Verdict(name, reasons))
+        if _settings.aiter_strict() and _failed_here(request, place, name):
+            break
     raise ArchCapabilityError(request, {v.backend: v.reasons for v in passed})
+
+
+def plan(request: Request, problem: Problem, backend: str = AUTO, first: Backend | None = None) -> Plan:
+    """A plan of the backend that serves; `first` is that one, if the caller has asked already.
+
+    A backend may learn only now that it cannot serve, as one whose library turns out not to compile. It then
+    refuses such requests from now on, and the next one is asked as if it had refused this one.
+    """
+    chosen = first or select(request, problem.device, backend)
+    while True:
+        try:
+            return chosen.plan(request, problem)
+        except RuntimeError as error:
+            place = _device.place(problem.device)
+            alone = len(_candidates(place.target, canonical(backend))) == 1
+            if alone or _settings.aiter_strict() or not chosen.refuses(request, place):
+                raise
+            log.warning("backend %r: %s", chosen.name, error)
+            failed, chosen = chosen, select(request, problem.device, backend)
+            if chosen is failed:
+                raise
+
+
+def _failed_here(request: Request, place: Place, name: str) -> bool:
+    """Whether a backend that is present, and accepts by the table, refuses for what this machine lacks."""
+    by_table = arch_caps.reasons(request, backend=name, target=place.target, toolchain=_device.toolchain())
+    return not by_table and not absent(name, place)
 
 
 # By the request's identity, which hashes faster than its many fields: so the request is kept, too.

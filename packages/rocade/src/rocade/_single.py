@@ -143,7 +143,8 @@ def attend(
     out = torch.empty((*shape, request.head_dim_vo), dtype=torch_dtype(request.o_dtype), device=q.device)
     lse = torch.empty(shape, dtype=torch.float32, device=q.device) if return_lse else None
     chosen = _dispatch.select(request, q.device, backend)
-    plan = _known_plan(given, chosen.name) or chosen.plan(request, _problem(q, kv, mask))
+    plan = _known_plan(given, chosen.name)
+    plan = plan or _dispatch.plan(request, _problem(q, kv, mask), backend, chosen)
     args = RunArgs(q, (kv,), out, lse, request.sm_scale * factors[0], factors[1])
     plan.run(args)
     if given is None:

@@ -151,7 +151,7 @@ class BatchWrapper:
             if self._graph is None:
                 self._graph = GraphMemory(problem.num_rows, self._max_keys(problem))
             problem = dataclasses.replace(problem, graph=self._graph)
-        plan = _dispatch.select(request, problem.device, self._asked_backend).plan(request, problem)
+        plan = _dispatch.plan(request, problem, self._asked_backend)
         self._plans = {request: plan}
         self._problem = problem
         self._use(plan)
@@ -164,7 +164,7 @@ class BatchWrapper:
             return
         plan = self._plans.get(request)
         if plan is None:
-            plan = _dispatch.select(request, problem.device, self._asked_backend).plan(request, problem)
+            plan = _dispatch.plan(request, problem, self._asked_backend)
             if len(self._plans) >= KEPT_PLANS:
                 self._plans.clear()
             self._plans[request] = plan
@@ -202,7 +202,7 @@ class BatchWrapper:
             limits = self._graph or GraphMemory(problem.num_rows, self._max_keys(problem))
             own = GraphMemory(limits.max_rows, limits.max_keys)
         problem = dataclasses.replace(problem, workspace=None, graph=own)
-        plan = _dispatch.select(request, problem.device, self._asked_backend).plan(request, problem)
+        plan = _dispatch.plan(request, problem, self._asked_backend)
         return plan.workspace_bytes, 0
 
     def _current(self) -> Plan:

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from arch_caps import Reason, Toolchain
-from rocade import _device, _dispatch
+from rocade import _device, _dispatch, _settings
 from rocade._place import Place
 from rocade.backends.aiter import bootstrap
+from rocade.backends.aiter.bootstrap import BootstrapError
 from rocade.backends.aiter.ck import _plan
 from rocade_kernels.aiter import calls
 from rocade_kernels.aiter.calls import Attention, Dense, Library, Paged, Ragged, Rows
@@ -49,7 +50,10 @@ class Aiter:
         self.there: set[bool] = {False, True}  # which libraries exist: without LSE, with
         self.built: list[VariantKey] = []
         self.native = True
+        self.asked_native = False
         self.wrong: tuple[Reason, ...] = ()
+        self.wrong_families: tuple[Family, ...] = tuple(Family)
+        self.unbuildable = False
 
     # -- rocade.backends.aiter.bootstrap
 
@@ -59,17 +63,25 @@ class Aiter:
 
     def ensure(self, key: VariantKey, device: torch.device, **sizes: int) -> Path:
         found = self.found(key, device)
+        if found is None and self.unbuildable:
+            self.wrong = (Reason("build", "no compiler"),)
+            raise BootstrapError("no compiler")
         if found is None:
             self.built.append(key)
         return Path(file_name(key, self.version))
 
     def refusals(self, key: VariantKey, target: str, **_: int) -> tuple[Reason, ...]:
-        return self.wrong
+        if key.family is Family.MHA_BATCH_PREFILL and not self.native and self.asked_native:
+            return (Reason("build", "it has no kernel for such pages"),)
+        return self.wrong if key.family in self.wrong_families else ()
 
     def is_there(self, key: VariantKey, target: str, **_: int) -> bool:
         return key.has_lse in self.there
 
     def native_page(self, key: VariantKey, device: torch.device, **_: int) -> bool:
+        self.asked_native = True
+        if not self.native and _settings.aiter_strict():
+            raise BootstrapError("it has no kernel for such pages")
         return self.native
 
     # -- rocade_kernels.aiter.calls
@@ -197,4 +209,5 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, target: str, version: str, rocm: str
     monkeypatch.setattr(_device, "toolchain", lambda: Toolchain(rocm=rocm, aiter=version))
     monkeypatch.setattr(_dispatch, "_found", {})
     monkeypatch.setattr(_dispatch, "_logged", set())
+    monkeypatch.setattr(_dispatch, "_planned", {})
     monkeypatch.setattr(_plan, "stream_of", _stream_of)

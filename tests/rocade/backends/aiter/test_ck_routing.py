@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from tests.rocade.backends.aiter.model import Aiter, on_gpu, stand_in
@@ -11,8 +13,10 @@ import rocade
 from arch_caps import ArchCapabilityError, Op, Reason, Request
 from rocade import _device, _dispatch, _request
 from rocade._place import Place
+from rocade.backends.aiter.bootstrap import BootstrapError
 from rocade.backends.aiter.ck import BACKEND
 from rocade.backends.aiter.ck._libraries import family_of
+from rocade.backends.aiter.ck._stream import check_not_capturing
 from rocade_kernels.aiter import calls
 from rocade_kernels.aiter.errors import NoKernelError
 from rocade_kernels.aiter.names import Family
@@ -49,6 +53,15 @@ def test_a_window_without_causal_goes_where_the_table_says(op: Op) -> None:
     told = arch_caps.reasons(attention(op, **WINDOW), backend="aiter_asm", target="gfx942")
     assert "window_left" in [reason.code for reason in told]
     assert reasons(attention(op, **WINDOW), "aiter_ck") == {"aiter_ck": []}
+
+
+def test_a_window_without_causal_routes_to_hip_in_the_emulator() -> None:
+    facts = {"q_dtype": "bfloat16", "max_qo_len": 96, "max_kv_len": 160, **WINDOW}
+    with rocade.emulate("gfx942"):
+        assert rocade.explain("single_prefill", **facts).backend == "hip"
+        told = rocade.explain("single_prefill", backend="aiter", **facts)
+    assert told.backend is None
+    assert "window_left is 31; accepted: -1" in str(told)
 
 
 def test_auto_takes_hip_and_the_family_takes_aiter_for_the_same_request(
@@ -157,9 +170,13 @@ def test_strict_mode_raises_where_pages_would_be_gathered(
     with pytest.raises(ArchCapabilityError, match=r"FLASHINFER_AITER_STRICT is set.*pages of 16 tokens"):
         plan_pages(16)
     assert plan_pages(1024) == "aiter_ck"
-    model.native = False
-    with pytest.raises(ArchCapabilityError, match=r"FLASHINFER_AITER_STRICT is set.*pages of 1024 tokens"):
+    model.native, model.asked_native = False, False
+    with pytest.raises(BootstrapError, match="no kernel for such pages"):
         plan_pages(1024)
+    with pytest.raises(ArchCapabilityError) as caught:
+        plan_pages(1024)
+    codes = [reason.code for reason in caught.value.refusals["aiter_ck"]]
+    assert codes == ["build", "page_size"]  # the missing kernel, and the gather that strict mode forbids
 
 
 def test_pages_that_turn_out_not_to_be_native_are_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,13 +189,74 @@ def test_pages_that_turn_out_not_to_be_native_are_judged_again(monkeypatch: pyte
         plan_pages(1024, **facts)
 
 
+def test_pages_that_are_not_native_are_gathered_by_every_plan(model: Aiter) -> None:
+    model.native = False
+    for _ in range(3):
+        assert plan_pages(1024) == "aiter_ck"
+    model.wrong, model.wrong_families = (Reason("build", "no compiler"),), (Family.MHA_VARLEN_FWD,)
+    model.there = {True}
+    with pytest.raises(ArchCapabilityError, match="no compiler"):
+        plan_pages(1024)
+
+
+@pytest.fixture
+def unbuildable(model: Aiter, monkeypatch: pytest.MonkeyPatch) -> Aiter:
+    """No library is there and none can be built, which only the first plan finds out; hip is absent."""
+    hip = _dispatch.REGISTRY["hip"]
+    monkeypatch.setattr(hip, "absent", lambda place: [Reason("absent", "no driver")], raising=False)
+    model.there, model.unbuildable = set(), True
+    return model
+
+
+SMALL = torch.zeros(4, 2, 128, dtype=BF16)
+
+
+def test_auto_passes_over_a_library_that_cannot_be_built(
+    unbuildable: Aiter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        assert rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL).shape == SMALL.shape
+    assert unbuildable.calls == []
+    assert "no compiler" in caplog.text
+    wrapper = rocade.BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 20, dtype=torch.uint8))
+    one = torch.tensor([0, 1], dtype=torch.int32)
+    wrapper.plan(one, one[:1], one[1:], 4, 2, 128, 16, q_data_type=BF16)
+    assert wrapper.backend == "torch"
+
+
+def test_a_library_that_cannot_be_built_is_an_error_where_aiter_was_asked_for(unbuildable: Aiter) -> None:
+    for error in (BootstrapError, ArchCapabilityError):  # the second time, it is known before the plan
+        with pytest.raises(error, match="no compiler"):
+            rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL, backend="aiter_ck")
+    unbuildable.wrong = ()
+    with pytest.raises(ArchCapabilityError, match="no compiler"):
+        rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL, backend="aiter")
+
+
+def test_strict_mode_passes_over_nothing(unbuildable: Aiter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASHINFER_AITER_STRICT", "1")
+    with pytest.raises(BootstrapError, match="no compiler"):
+        rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL)
+    with pytest.raises(ArchCapabilityError, match="no compiler"):
+        rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL)
+
+
+def test_another_error_of_a_plan_is_not_passed_over(model: Aiter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(BACKEND, "plan", fails, raising=False)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        rocade.single_prefill_with_kv_cache(SMALL, SMALL, SMALL, backend="aiter")
+
+
 @pytest.mark.parametrize(
     ("version", "page_size", "in_place"),
     [
         ("0.1.7", 1024, False),  # knows pages of one token only
         ("0.1.10", 1024, True),
         ("0.1.10.post2", 1024, False),  # its struct is not known
-        ("0.1.11", 1024, False),  # its page sizes are not known
+        ("0.1.11", 1024, True),  # its page sizes are not known: the probe tells
         ("0.1.20", 1024, True),
         ("0.1.20", 16, False),  # could be, and a gather is no slower
         ("0.1.20", 1, False),
@@ -204,3 +282,11 @@ def test_an_unknown_version_is_absent_and_named(version: str, monkeypatch: pytes
 def test_the_emulator_cannot_run_libraries() -> None:
     (reason,) = BACKEND.absent(Place("gfx942", emulated=True))
     assert "emulator" in reason.text
+
+
+def test_no_plan_is_made_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capturing in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda answer=capturing: answer)
+        check_not_capturing(CPU)
+        with pytest.raises(RuntimeError, match="captured") if capturing else nullcontext():
+            check_not_capturing(torch.device("cuda", 0))

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import torch
 
 from arch_caps import Op, Reason, Request
-from rocade import _settings
 from rocade._place import Place
 from rocade._plan import Plan
 from rocade._problem import Problem
 from rocade.backends._attention_only import AttentionOnly
 from rocade.backends.aiter import bootstrap
-from rocade.backends.aiter.ck._libraries import family_of, is_paged_in_place, key_of, sizes_of, version
-from rocade.backends.aiter.ck._plan import NAME, CkPlan, gather_refused
+from rocade.backends.aiter.ck._gathering import NAME, gather_reasons
+from rocade.backends.aiter.ck._libraries import family_of, key_of, sizes_of, version
+from rocade.backends.aiter.ck._plan import CkPlan
 from rocade_kernels.aiter.errors import UnknownVersionError
+from rocade_kernels.aiter.names import Family
 from rocade_kernels.aiter.versions import DISTRIBUTION
 
 _PAGED = frozenset((Op.BATCH_PREFILL_PAGED, Op.BATCH_DECODE))
@@ -38,15 +39,16 @@ class CkBackend(AttentionOnly):
         return []
 
     def refuses(self, request: Request, place: Place) -> Sequence[Reason]:
-        """A library that is wrong here, or not here and not to be built; in strict mode, a gather."""
-        strict = _settings.aiter_strict()
-        if request.op in _PAGED and strict and not is_paged_in_place(request):
-            return [Reason("page_size", gather_refused(request))]
+        """A library that is wrong here, or not here and not to be built; why pages may not be gathered."""
         family = family_of(request)
-        sizes = sizes_of(request, family)
-        reasons = bootstrap.refusals(key_of(request, family, lse=True), place.target, **sizes)
-        plain = key_of(request, family, lse=False)
-        return () if reasons and bootstrap.is_there(plain, place.target, **sizes) else reasons
+        reasons = _library_reasons(request, family, place.target)
+        paged = family is Family.MHA_BATCH_PREFILL
+        if request.op not in _PAGED or (paged and not reasons):
+            return reasons
+        against = gather_reasons(request, place.target)
+        if against:
+            return (*reasons, *against) if paged else against
+        return _library_reasons(request, Family.MHA_VARLEN_FWD, place.target) if paged else reasons
 
     def versions(self, place: Place) -> dict[str, str]:
         """AITER and ROCm."""
@@ -55,3 +57,16 @@ class CkBackend(AttentionOnly):
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op."""
         return CkPlan(request, problem)
+
+
+def _library_reasons(request: Request, family: Family, target: str) -> Sequence[Reason]:
+    """Of the library with LSE, which serves all runs; but one without, that is there, serves some.
+
+    Whether pages are read in place is decided by the one with LSE alone.
+    """
+    sizes = sizes_of(request, family)
+    reasons = bootstrap.refusals(key_of(request, family, lse=True), target, **sizes)
+    if not reasons or family is Family.MHA_BATCH_PREFILL:
+        return reasons
+    plain = key_of(request, family, lse=False)
+    return () if bootstrap.is_there(plain, target, **sizes) else reasons

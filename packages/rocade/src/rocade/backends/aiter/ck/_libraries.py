@@ -51,7 +51,7 @@ def is_paged_in_place(request: Request) -> bool:
     if request.op not in _PAGED or request.page_size != NATIVE_PAGE:
         return False
     known = versions.require(version())
-    return known.prefill is not None and request.page_size in known.page_sizes
+    return known.prefill is not None and (not known.page_sizes or request.page_size in known.page_sizes)
 
 
 def key_of(request: Request, family: Family, *, lse: bool) -> VariantKey:

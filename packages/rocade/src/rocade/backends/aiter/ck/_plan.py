@@ -5,26 +5,22 @@ Letters: T query rows, Hq query heads, D head dim.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
-import arch_caps
-from arch_caps import ArchCapabilityError, Op, Reason, Request
-from rocade import _device, _settings
+from arch_caps import ArchCapabilityError, Request
+from rocade import _device
 from rocade._plan import RunArgs
 from rocade._problem import Level, Problem
 from rocade.backends.aiter import bootstrap
 from rocade.backends.aiter._finish import finish, wants_lse
 from rocade.backends.aiter._readable import readable, writable
 from rocade.backends.aiter._unseen import unseen_rows
+from rocade.backends.aiter.ck._gathering import NAME, gather_reasons
 from rocade.backends.aiter.ck._libraries import Libraries, family_of, key_of, sizes_of
 from rocade.backends.aiter.ck._operands import Operands
 from rocade.backends.aiter.ck._routes import DenseRoute, PagedRoute, RaggedRoute, Route
-from rocade.backends.aiter.ck._stream import stream_of
+from rocade.backends.aiter.ck._stream import check_not_capturing, stream_of
 from rocade_kernels.aiter.names import Family
-
-NAME = "aiter_ck"
 
 
 class CkPlan:
@@ -38,9 +34,11 @@ class CkPlan:
         """Plan.
 
         Raises:
+            RuntimeError: a graph is being captured.
             BootstrapError: the library is not there and could not be built, or is wrong on this machine.
             ArchCapabilityError: the table refuses the function that a page pool not read in place would need.
         """
+        check_not_capturing(problem.device)
         self.request = request
         self.workspace_bytes = 0
         self._device = problem.device
@@ -87,8 +85,8 @@ def _route(request: Request, level: Level, device: torch.device) -> Route:
         return DenseRoute(request, level)
     if family is Family.MHA_BATCH_PREFILL and _is_native(request, family, device):
         return PagedRoute(request, level, device)
-    if level.pages is not None:
-        _check_gather(request, device)
+    if level.pages is not None and (reasons := gather_reasons(request, _device.target(device))):
+        raise ArchCapabilityError(request, {NAME: reasons})
     return RaggedRoute(request, level, device)
 
 
@@ -96,23 +94,3 @@ def _is_native(request: Request, family: Family, device: torch.device) -> bool:
     """Whether AITER really reads pages of this size; the version alone has been wrong about it."""
     key = key_of(request, family, lse=True)
     return bootstrap.native_page(key, device, **sizes_of(request, family))
-
-
-def _check_gather(request: Request, device: torch.device) -> None:
-    """Ask the table about the function that gathered keys go to; it judged pages read in place."""
-    if _settings.aiter_strict():
-        reason = Reason("page_size", gather_refused(request))
-        raise ArchCapabilityError(request, {NAME: [reason]})
-    ragged = replace(request, op=Op.BATCH_PREFILL_RAGGED, page_size=0)
-    target, toolchain = _device.target(device), _device.toolchain()
-    reasons = arch_caps.reasons(ragged, backend=NAME, target=target, toolchain=toolchain)
-    if reasons:
-        raise ArchCapabilityError(request, {NAME: reasons})
-
-
-def gather_refused(request: Request) -> str:
-    """Why a page pool is not gathered."""
-    return (
-        f"{_settings.AITER_STRICT.name} is set, and AITER does not read pages of {request.page_size} tokens "
-        "in place: their keys would be gathered by every run"
-    )
