@@ -36,6 +36,7 @@ def accepted(case: Case) -> AttentionCase:
         pos_encoding=PosEncoding.NONE,
         split="auto" if case.split == "fixed" else case.split,
         entry="plain" if case.entry == "graph" else case.entry,
+        partial=False,
     )
 
 

@@ -162,6 +162,19 @@ def plan_pages(page_size: int, **given: object) -> str:
     return wrapper.backend
 
 
+def test_a_partial_state_is_refused_by_the_run(model: Aiter) -> None:
+    """Merged into a result of 16 bits, it would be rounded twice, which is more than the contract allows."""
+    wrapper = rocade.BatchPrefillWithPagedKVCacheWrapper(
+        torch.empty(1 << 20, dtype=torch.uint8), backend="aiter_ck"
+    )
+    one = torch.tensor([0, 1], dtype=torch.int32)
+    wrapper.plan(one, one, one[:1], one[1:], 4, 2, 128, 16, q_data_type=BF16)
+    q, cache = torch.zeros(1, 4, 128, dtype=BF16), torch.zeros(1, 2, 16, 2, 128, dtype=BF16)
+    with pytest.raises(ArchCapabilityError, match="partial_state is given"):
+        wrapper.run(q, cache, partial_state=(q, torch.zeros(1, 4)))
+    assert model.calls == []
+
+
 def test_strict_mode_raises_where_pages_would_be_gathered(
     model: Aiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,8 @@ def run(case: Case, backend: str, target: str = "cpu", device: torch.device = CP
     """Run one case and judge it. No exception of the call escapes: it is a failure with its own text."""
     asked, toolchain = request_of(case), _device.toolchain()  # dispatch judges by it, too
     refused = arch_caps.reasons(asked, backend=backend, target=target, toolchain=toolchain)
+    if isinstance(case, AttentionCase) and case.partial:
+        refused += arch_caps.partial_state_reasons(case.op, backend)
     try:
         comparisons, complaints = _call(case, backend, device)
     except ArchCapabilityError as error:

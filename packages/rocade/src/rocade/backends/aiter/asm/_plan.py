@@ -14,7 +14,7 @@ from rocade._errors import invalid
 from rocade._plan import RunArgs
 from rocade._problem import Problem
 from rocade.backends._gpu import Gpu, Launcher, gpu_of
-from rocade.backends.aiter._finish import finish, wants_lse
+from rocade.backends.aiter._finish import finish
 from rocade.backends.aiter._gather import FlatGather
 from rocade.backends.aiter._lse import natural_for
 from rocade.backends.aiter._unseen import unseen_rows
@@ -102,7 +102,7 @@ class AsmPlan:
         if args.partial is not None:
             raise ArchCapabilityError(self.request, {NAME: partial_state_reasons(self.request.op, NAME)})
         out = args.out
-        natural = natural_for(args.out) if wants_lse(args) else None
+        natural = None if args.lse is None else natural_for(args.out)
         if self._launches:
             out = rows_to_write(args.out)
             self._attend(args, out, natural)

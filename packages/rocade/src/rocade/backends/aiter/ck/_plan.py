@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import torch
 
-from arch_caps import ArchCapabilityError, Request
+from arch_caps import ArchCapabilityError, Request, partial_state_reasons
 from rocade import _device
 from rocade._plan import RunArgs
 from rocade._problem import Level, Problem
 from rocade.backends.aiter import bootstrap
-from rocade.backends.aiter._finish import finish, wants_lse
+from rocade.backends.aiter._finish import finish
+from rocade.backends.aiter._lse import natural_for
 from rocade.backends.aiter._readable import readable, writable
 from rocade.backends.aiter._unseen import unseen_rows
 from rocade.backends.aiter.ck._gathering import NAME, gather_reasons
@@ -56,10 +57,13 @@ class CkPlan:
 
         Raises:
             NoKernelError: the library has no kernel for this call.
+            ArchCapabilityError: there is a partial state to merge in.
             BootstrapError: the first run with LSE finds no library for that, and none can be built.
         """
-        out, wants = writable(args.out), wants_lse(args)
-        natural = self._natural(args.q) if wants else None
+        if args.partial is not None:
+            raise ArchCapabilityError(self.request, {NAME: partial_state_reasons(self.request.op, NAME)})
+        out = writable(args.out)
+        natural = None if args.lse is None else natural_for(args.out)
         if self._has_keys:
             self._attend(args, out, natural)
         finish(args, out, natural, self._unseen)
@@ -67,16 +71,12 @@ class CkPlan:
     def _attend(self, args: RunArgs, out: torch.Tensor, natural: torch.Tensor | None) -> None:
         library = self._libraries.of(lse=natural is not None)
         if library.key.has_lse and natural is None:
-            natural = self._natural(args.q)
+            natural = natural_for(args.out)
         with stream_of(self._device) as stream:
             keys = self._route.keys(args.kv[0])
             given = Operands(readable(args.q), keys.k, keys.v, out, natural, args.sm_scale)
             self._route.call(library, given, stream)
             self._route.spoil(out, natural, args.kv[0])
-
-    def _natural(self, q: torch.Tensor) -> torch.Tensor:
-        """fp32 `[Hq, T]`, for AITER's LSE."""
-        return q.new_empty((self.request.num_qo_heads, q.shape[0]), dtype=torch.float32)
 
 
 def _route(request: Request, level: Level, device: torch.device) -> Route:
