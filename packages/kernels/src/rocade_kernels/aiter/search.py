@@ -78,7 +78,10 @@ def check_trusted(path: Path) -> None:
     for place in dict.fromkeys((real, *real.parents, *path.absolute().parents)):
         why = _opened(place, shared_is_fine=place not in holders)
         if why:
-            raise LibraryError(f"{path} is not loaded: {place} {why}, so its code cannot be trusted")
+            raise LibraryError(
+                f"{path} is not loaded: {place} {why}, so its code cannot be trusted; take those rights away, or "
+                f"copy it to a folder of your own and name that in {_settings.AITER_VARIANT_DIR.name}"
+            )
 
 
 def _opened(place: Path, *, shared_is_fine: bool) -> str:
