@@ -95,14 +95,19 @@ def _write(path: Path, content: bytes) -> None:
 
 
 @functools.cache
-def program(target: str, name: str) -> emu.Program:
+def image(target: str, name: str) -> bytes:
     """A code object of the wheel by its name without suffix; skips the test when there is no wheel."""
     path = wheel()
     if isinstance(path, str):
         needs.missing(path)
     with zipfile.ZipFile(path) as archive:
-        data = archive.read(f"aiter_meta/hsa/{target}/{FOLDER[target]}/{name}.co")
-    return emu.Program.from_bytes(data, target, name=name)
+        return archive.read(f"aiter_meta/hsa/{target}/{FOLDER[target]}/{name}.co")
+
+
+@functools.cache
+def program(target: str, name: str) -> emu.Program:
+    """The same, decoded."""
+    return emu.Program.from_bytes(image(target, name), target, name=name)
 
 
 def forward_name(target: str, causal: bool, head_dim: int = 128) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from pathlib import Path
 
 import pytest
 from tests.emulator import aiter
@@ -54,8 +53,7 @@ VALUES = Forward(*(1000 + i if name != "scale" else 0.5 for i, name in enumerate
 
 
 def image() -> bytes:
-    folder = Path(aiter.code_objects(), "gfx942", "fmha_v3_fwd", "MI300")
-    return (folder / "fwd_hd128_bf16_rtne_group.co").read_bytes()
+    return aiter.image("gfx942", "fwd_hd128_bf16_rtne_group")
 
 
 def test_every_value_stands_where_the_kernel_reads_it() -> None:

@@ -128,11 +128,21 @@ def test_expanded_and_misaligned_keys(target: str) -> None:
     check(batch, out, lse, causal=False)
 
 
+@pytest.mark.parametrize("scale", [0.31, 0.0, -0.2, 1e-30, 50.0])
 @pytest.mark.parametrize("target", TARGETS)
-def test_scales(target: str) -> None:
-    batch = Batch([(20, 50)], heads=(2, 1))
-    out, lse = batch.ragged(target, "aiter_asm", causal=True, scale=0.31, v_scale=2.0)
-    check(batch, out, lse, causal=True, scale=0.31, v_scale=2.0)
+def test_scales(target: str, scale: float) -> None:
+    """The kernels alone give NaN for a scale of 0 or below: keys are hidden by a product of -inf."""
+    batch = Batch([(20, 50), (3, 9)], heads=(2, 1))
+    before = batch.q.clone()
+    out, lse = batch.ragged(target, "aiter_asm", causal=True, scale=scale, v_scale=2.0)
+    check(batch, out, lse, causal=True, scale=scale, v_scale=2.0)
+    assert batch.q.equal(before)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_scale_that_would_become_zero_is_refused(target: str) -> None:
+    with pytest.raises(ValueError, match="sm_scale"):
+        Batch([(3, 9)], heads=(2, 1)).ragged(target, "aiter_asm", causal=False, scale=-1e-38)
 
 
 @pytest.mark.parametrize("target", TARGETS)

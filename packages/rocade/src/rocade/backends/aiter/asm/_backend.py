@@ -12,9 +12,8 @@ from rocade.backends import _gpu
 from rocade.backends._attention_only import AttentionOnly
 from rocade.backends.aiter.asm import _objects
 from rocade.backends.aiter.asm._plan import NAME, AsmPlan
-from rocade_kernels.aiter.code_objects import folders
 from rocade_kernels.aiter.errors import AiterError
-from rocade_kernels.aiter.versions import DISTRIBUTION, distribution_version
+from rocade_kernels.aiter.versions import DISTRIBUTION
 
 
 class AsmBackend(AttentionOnly):
@@ -54,9 +53,10 @@ class AsmBackend(AttentionOnly):
         return found
 
     def versions(self, place: Place) -> dict[str, str]:
-        """The driver, or the emulator, and AITER, or the folder its code objects are taken from."""
-        version = distribution_version() or str(next(iter(folders(place.target)), "none"))
-        return {**_gpu.driver(place), DISTRIBUTION: version}
+        """The driver, or the emulator, and where the code objects of these hashes come from."""
+        product = _product(place)
+        seen = [e.seen_in for e in AITER_OBJECTS if (e.target, e.product) == (place.target, product)]
+        return {**_gpu.driver(place), "code objects": f"{DISTRIBUTION} {', '.join(seen[0])}"}
 
     def plan(self, request: Request, problem: Problem) -> Plan:
         """Plan any attention op."""

@@ -17,6 +17,7 @@ from rocade.backends._gpu import Gpu, Launcher, gpu_of
 from rocade.backends.aiter._finish import finish
 from rocade.backends.aiter._gather import FlatGather
 from rocade.backends.aiter._lse import natural_for
+from rocade.backends.aiter._scale import positive_scale
 from rocade.backends.aiter._unseen import unseen_rows
 from rocade.backends.aiter.asm import _objects
 from rocade.backends.aiter.asm._cut import Blocks, blocks_of, split
@@ -96,7 +97,8 @@ class AsmPlan:
         """Compute attention into `args.out` and `args.lse`.
 
         Raises:
-            ValueError: a tensor spans more memory than the kernels' 32-bit offsets reach.
+            ValueError: a tensor spans more memory than the kernels' 32-bit offsets reach, or the scale is 0
+                to them and not to the caller.
             ArchCapabilityError: there is a partial state to merge in.
         """
         if args.partial is not None:
@@ -112,13 +114,14 @@ class AsmPlan:
         (kv,) = args.kv
         if self._gather is not None:
             kv = self._gather.dense(kv)
-        q, (k, v) = rows_to_read(args.q), keys_to_read(kv)
+        q, scale = positive_scale(args.q, args.sm_scale)
+        q, (k, v) = rows_to_read(q), keys_to_read(kv)
         for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out), ("lse", natural)):
             if tensor is not None:
                 _check_span(name, tensor)
         for launch, arrays in zip(self._launches, self._arrays, strict=True):
             block = launch.launcher.arguments()
-            block.fill(*self._arguments(launch, (q, k, v, out), natural, args.sm_scale))
+            block.fill(*self._arguments(launch, (q, k, v, out), natural, scale))
             writes = (out,) if natural is None else (out, natural)
             launch.launcher.launch(launch.grid, launch.code.threads, block, (q, k, v, arrays), writes)
 
