@@ -24,6 +24,15 @@ def sums(counts: list[int]) -> Array:
     return np.array(list(itertools.accumulate(counts, initial=0)), np.int32)
 
 
+def placed(**tensors: Array) -> dict[str, int]:
+    """The arguments that place tensors `[rows, heads, dim]`."""
+    found = {}
+    for key, tensor in tensors.items():
+        row, head, _ = tensor.strides
+        found |= {key: tensor.ctypes.data, f"{key}_row": row, f"{key}_head": head, f"{key}_batch": 0}
+    return found
+
+
 def launch(target: str, name: str, lens: Lengths, dim: int = 128) -> tuple[float, emu.Result]:
     """Run a kernel for requests of (rows, keys) and one KV head; the largest error, and the findings."""
     rng = np.random.default_rng(0)
@@ -35,13 +44,9 @@ def launch(target: str, name: str, lens: Lengths, dim: int = 128) -> tuple[float
     q, k, v = some(rows[-1], HEADS, dim), some(keys[-1], 1, dim), some(keys[-1], 1, VALUE_DIM)
     out, lse = np.zeros((rows[-1], HEADS, VALUE_DIM), np.uint16), np.zeros((HEADS, rows[-1]), np.float32)
     causal, tile, threads = "causal" in name, 256 if dim == 128 else 128, 512 if dim == 128 else 256
-    placed = {}
-    for key, tensor in (("q", q), ("k", k), ("v", v), ("out", out)):
-        row, head, _ = tensor.strides
-        placed |= {key: tensor.ctypes.data, f"{key}_row": row, f"{key}_head": head, f"{key}_batch": 0}
     longest = max(n for n, _ in lens)
     values = Forward(
-        **placed,
+        **placed(q=q, k=k, v=v, out=out),
         q_tile=tile * q.strides[0],
         lse=lse.ctypes.data,
         lse_head=lse.strides[0],

@@ -8,7 +8,7 @@ import arch_caps
 from arch_caps import Op
 from rocade.conformance import grid, narrow
 from rocade.conformance.cases import AttentionCase
-from rocade.conformance.runner import request_of
+from rocade.conformance.runner import reasons_of
 
 OPS = [op for op in Op if (op, "aiter_asm") in arch_caps.ROWS]
 
@@ -16,8 +16,7 @@ OPS = [op for op in Op if (op, "aiter_asm") in arch_caps.ROWS]
 @pytest.mark.parametrize("op", OPS)
 def test_all_are_accepted_and_every_accepted_pair_of_lengths_and_groups_is_there(op: Op) -> None:
     cases = narrow.narrow(op, "aiter_asm", "gfx950")
-    requests = [request_of(case) for case in cases]
-    assert not any(arch_caps.reasons(r, backend="aiter_asm", target="gfx950") for r in requests)
+    assert not any(reasons_of(case, "aiter_asm", "gfx950") for case in cases)
     found = {(c.lengths, c.group_size) for c in cases if isinstance(c, AttentionCase)}
     lengths, groups = ({pair[i] for pair in found} for i in (0, 1))
     assert len(lengths) >= 8

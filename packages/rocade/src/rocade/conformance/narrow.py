@@ -10,12 +10,11 @@ import random
 from collections.abc import Hashable
 from functools import cache
 
-import arch_caps
 from arch_caps import Op
 from rocade.conformance.axes import Axes, all_axes
 from rocade.conformance.cases import Case
 from rocade.conformance.grid import NARROW_FIRST, Facts, case_of, cases, cover_pairs
-from rocade.conformance.runner import request_of
+from rocade.conformance.runner import reasons_of
 
 ENOUGH = 20  # accepted cases of the grid; with fewer, these cases are run, too
 
@@ -59,8 +58,7 @@ def _accepted_facts(op: Op, backend: str, target: str) -> Facts | None:
 
 
 def _objections(op: Op, facts: Facts, axis: str, value: Hashable, backend: str, target: str) -> int:
-    request = request_of(case_of(op, 0, {**facts, axis: value}))
-    return len(arch_caps.reasons(request, backend=backend, target=target))
+    return len(reasons_of(case_of(op, 0, {**facts, axis: value}), backend, target))
 
 
 def _may_stand(op: Op, facts: Facts, backend: str, target: str) -> bool:
@@ -68,4 +66,4 @@ def _may_stand(op: Op, facts: Facts, backend: str, target: str) -> bool:
 
 
 def _is_accepted(case: Case, backend: str, target: str) -> bool:
-    return not arch_caps.reasons(request_of(case), backend=backend, target=target)
+    return not reasons_of(case, backend, target)

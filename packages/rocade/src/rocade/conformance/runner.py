@@ -111,12 +111,17 @@ def _append_request(case: AppendCase) -> Request:
     )
 
 
+def reasons_of(case: Case, backend: str, target: str) -> list[arch_caps.Reason]:
+    """Why the table refuses a case: its request, or a partial state, which only the run is given."""
+    toolchain = _device.toolchain()  # dispatch judges by it, too
+    found = arch_caps.reasons(request_of(case), backend=backend, target=target, toolchain=toolchain)
+    partial = isinstance(case, AttentionCase) and case.partial
+    return [*found, *(arch_caps.partial_state_reasons(case.op, backend) if partial else ())]
+
+
 def run(case: Case, backend: str, target: str = "cpu", device: torch.device = CPU) -> Report:
     """Run one case and judge it. No exception of the call escapes: it is a failure with its own text."""
-    asked, toolchain = request_of(case), _device.toolchain()  # dispatch judges by it, too
-    refused = arch_caps.reasons(asked, backend=backend, target=target, toolchain=toolchain)
-    if isinstance(case, AttentionCase) and case.partial:
-        refused += arch_caps.partial_state_reasons(case.op, backend)
+    refused = reasons_of(case, backend, target)
     try:
         comparisons, complaints = _call(case, backend, device)
     except ArchCapabilityError as error:
