@@ -48,7 +48,7 @@ def read(target: str, product: str, name: str, sha256: str) -> bytes:
     for folder in searched:
         path = folder / product / name
         if path.is_file():
-            check_trusted(path)
+            check_trusted(path, _settings.AITER_ASM_DIR)
             status = path.stat()
             return _known(path, status.st_mtime_ns, status.st_size, sha256)
     places = ", ".join(map(str, searched)) or f"{DISTRIBUTION} is not installed"

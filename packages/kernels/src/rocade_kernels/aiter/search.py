@@ -67,8 +67,12 @@ def find(key: VariantKey, version: str, extra: Sequence[Path] = ()) -> Path:
     raise LibraryMissingError(recipes.missing(key, version, searched))
 
 
-def check_trusted(path: Path) -> None:
-    """Refuse a library that another user could have written or could replace.
+def check_trusted(path: Path, setting: _settings.Setting = _settings.AITER_VARIANT_DIR) -> None:
+    """Refuse code that another user could have written or could replace.
+
+    Args:
+        path: of the file.
+        setting: by which a folder for such files is named.
 
     Raises:
         LibraryError: it, its folder, or a folder on the way there is open to others.
@@ -79,8 +83,8 @@ def check_trusted(path: Path) -> None:
         why = _opened(place, shared_is_fine=place not in holders)
         if why:
             raise LibraryError(
-                f"{path} is not loaded: {place} {why}, so its code cannot be trusted; take those rights away, or "
-                f"copy it to a folder of your own and name that in {_settings.AITER_VARIANT_DIR.name}"
+                f"{path} is not loaded: {place} {why}, so its code cannot be trusted; take those rights "
+                f"away, or copy it to a folder of your own and name that in {setting.name}"
             )
 
 
