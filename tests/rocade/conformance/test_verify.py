@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.emulator import aiter
 
 import arch_caps
 from arch_caps import EvidenceKind, Op, read_evidence
-from rocade import cascade
+from rocade import _dispatch, cascade
 from rocade.conformance import grid, runner, verify
 from rocade.conformance.runner import Outcome
 
@@ -173,3 +174,25 @@ def test_a_sample_is_the_same_every_time() -> None:
     assert len(drawn) == 12
     assert set(drawn) < set(grid.cases(Op.MERGE_STATE))
     assert grid.sample(Op.MERGE_STATE, 10_000) == grid.cases(Op.MERGE_STATE)
+
+
+def test_a_family_is_verified_by_those_of_it_that_are_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AITER_ASM_DIR", aiter.code_objects())
+    command = ["--target", "gfx950", "--on", "emulator", "--backend", "aiter", "--op", "single_decode"]
+    assert verify.main([*command, "--case", "50000"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:5] for row in rows if "aiter" in str(row)] == [["single_decode", "aiter_asm", "1", "0", "0"]]
+
+
+def test_a_family_of_which_nothing_is_here_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_dispatch, "_found", {})
+    monkeypatch.setenv("AITER_ASM_DIR", str(tmp_path))
+    with pytest.raises(SystemExit):
+        verify.main(["--target", "gfx950", "--on", "emulator", "--backend", "aiter"])
+    said = capsys.readouterr().err
+    assert "backend 'aiter' is absent here: AITER's code object" in said
+    assert "the emulator runs code objects alone" in said

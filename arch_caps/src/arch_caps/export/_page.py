@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 
+from arch_caps._code_object import CodeObject
 from arch_caps._defects import Defect
 from arch_caps._predicate import shown
 from arch_caps._row import Accepts, Row
@@ -35,6 +36,7 @@ def support_page(claims: Claims) -> str:
         "A request outside of a limit is refused, and the message names the limit. Page size 0 means K and\n"
         "V that are not paged; `fixed_split_size` is set by callers that want batch-invariant results.\n",
         *(_limits(backend) for backend in BACKENDS),
+        _code_objects(),
         _defects(),
         _evidence(claims),
         "## Facts of the silicon\n",
@@ -92,6 +94,32 @@ def _limits(backend: str) -> str:
         f"### Backend `{backend}`\n\nStatus: {status}. Targets: {targets}. Limits from: {sources}.\n\n"
         + table(head, body)
     )
+
+
+def _code_objects() -> str:
+    """Prebuilt kernels of other projects that rows launch."""
+    users: dict[CodeObject, list[str]] = {}
+    for entry in ROWS.values():
+        for found in entry.objects:
+            users.setdefault(found, []).append(f"`{entry.backend}`")
+    head = ["File", "Target", "For", "Backend", "Mask", "Head sizes", "In versions", "SHA-256"]
+    rows = [
+        [
+            f"`{found.file}`",
+            found.target,
+            found.product or "all",
+            _joined(names),
+            "causal" if found.causal else "none",
+            f"{found.head_dim_qk}, {found.head_dim_vo}",
+            ", ".join(found.seen_in),
+            f"`{found.sha256[:16]}...`",
+        ]
+        for found, names in users.items()
+    ]
+    text = (
+        "Prebuilt kernels of other projects, as executed. Files of other hashes are unknown, and refused.\n"
+    )
+    return "\n".join(["## Code objects\n", text, table(head, rows)])
 
 
 def _joined(words: Iterable[str]) -> str:
