@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.kernels.runtime.test_replay import Driver, read
 
-from rocade_kernels.runtime import Arguments, Calls, Launched, Place, Step
+from rocade_kernels.runtime import Arguments, Calls, Launched, Place, Step, StepLayout
 
 
 class First(ctypes.Structure):
@@ -53,7 +53,8 @@ class Made:
         block.second = block.b + 8
         block.number = number
         args = Arguments(block)
-        return Step(Launched(number, self.driver.address, (number, 1, 1), 64, 0, args), places, *scales)
+        launched = Launched(number, self.driver.address, (number, 1, 1), 64, 0, args)
+        return Step(launched, StepLayout.of(places, *scales))
 
     def learn(self, steps: Sequence[Step] | None = None) -> bool:
         return self.calls.learn(self.steps if steps is None else steps, self.tensors, WRITTEN)

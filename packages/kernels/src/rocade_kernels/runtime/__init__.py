@@ -5,7 +5,7 @@ stream is the driver's handle as a number, and memory is addresses inside an arg
 """
 
 from rocade_kernels.runtime._arguments import Arguments, Layout
-from rocade_kernels.runtime._calls import Calls, Step
+from rocade_kernels.runtime._calls import Calls, Step, StepLayout
 from rocade_kernels.runtime._devices import device, missing
 from rocade_kernels.runtime._function import DriverFunction
 from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Named, Runtime
@@ -31,6 +31,7 @@ __all__ = [
     "Replay",
     "Runtime",
     "Step",
+    "StepLayout",
     "device",
     "missing",
     "replay",

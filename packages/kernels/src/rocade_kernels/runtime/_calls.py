@@ -23,13 +23,25 @@ COUNTS = (3, 4, 5, 6, 7)  # of tensors that the native side takes
 NOWHERE = -1
 
 
+class StepLayout(NamedTuple):
+    """Where the addresses and the two numbers of a call stand in a block; made once for many launches."""
+
+    places: ctypes.Array[c_int64]  # three numbers each, as `Place`
+    scale_at: int
+    out_scale_at: int
+
+    @classmethod
+    def of(cls, places: Sequence[Place], scale_at: int = NOWHERE, out_scale_at: int = NOWHERE) -> StepLayout:
+        """From places one by one."""
+        numbers = [number for place in places for number in place]
+        return cls((c_int64 * len(numbers))(*numbers), scale_at, out_scale_at)
+
+
 class Step(NamedTuple):
-    """A launch of a call, and where the addresses and the two numbers stand in its block."""
+    """A launch of a call, and where its addresses and numbers stand."""
 
     launched: Launched
-    places: Sequence[Place]
-    scale_at: int = NOWHERE
-    out_scale_at: int = NOWHERE
+    layout: StepLayout
 
 
 class Calls:
@@ -67,11 +79,9 @@ class Calls:
         """
         if len(tensors) not in self._lib.run:
             return False
-        kept, packed = [], []
-        for launched, places, *scales_at in steps:
-            flat = (c_int64 * (3 * len(places)))(*[number for place in places for number in place])
-            kept.append(flat)
-            launch = _packed.pack_launch(0, launched, flat, len(places), len(tensors), written)
+        packed = []
+        for launched, (flat, *scales_at) in steps:
+            launch = _packed.pack_launch(0, launched, flat, len(flat) // 3, len(tensors), written)
             packed.append(launch + _packed.STEP_SCALES.pack(*scales_at))
         objects = (c_void_p * len(tensors))(*map(id, tensors))
         try:

@@ -7,7 +7,10 @@ on shapes, strides and types, which are compared each time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import functools
+import itertools
+from collections.abc import Sequence
 
 import torch
 
@@ -15,12 +18,14 @@ from rocade._plan import RunArgs, Source
 from rocade.backends._gpu import Gpu, Launcher
 from rocade.backends.hip._dlpack import read_address
 from rocade.backends.hip._replay import is_special
-from rocade_kernels.runtime import Calls, Place, Step
+from rocade_kernels.runtime import Calls, Place, Step, StepLayout
 
 _TRIES = 16  # runs that cannot be learned, after which a plan does not try again
 
 _WRITTEN = ("out", "lse", "partial_out")
-Where = Mapping[str, tuple[int, int]]  # field of a block -> number of its tensor, bytes added to its address
+# Field of a block, number of its tensor, bytes added to its address.
+Where = tuple[tuple[str, int, int], ...]
+_QUERY: Where = (("q", 0, 0),)
 
 
 class Repeats:
@@ -75,14 +80,18 @@ class Repeats:
         if not self._tries or len(set(launchers)) < len(launchers):  # the last block of each is all there is
             return False
         self._tries -= 1
-        results = _results(args, max(source.v for _, source in launches) + 1, len(tensors), lse_offset)
-        places = [{"q": (0, 0), **_keys(args, source), **results} for _, source in launches]
-        steps = [_step(*made) for made in zip(launchers, [*places, results], strict=False)]
+        caches = max([source.v for _, source in launches])
+        after = _results(args, caches + 1, len(tensors), lse_offset)
+        wheres = [(*_QUERY, *_keys(args, source), *after) for _, source in launches]
+        made = zip(launchers, [*wheres, after], strict=False)
+        steps = [step for step in itertools.starmap(_step, made) if step is not None]
         calls = self._calls or _calls()
-        if calls is None or None in steps:
+        if calls is None or len(steps) < len(launchers):
             return False
-        written = sum(1 << results[name][0] for name in _WRITTEN if name in results)
-        if not calls.learn([step for step in steps if step], tensors, written):
+        written = 0
+        for name, tensor, _ in after:
+            written |= 1 << tensor if name in _WRITTEN else 0
+        if not calls.learn(steps, tensors, written):
             return False
         self._calls = calls
         return True
@@ -93,30 +102,37 @@ def _calls() -> Calls | None:
     return Calls(read) if read else None
 
 
-def _results(args: RunArgs, first: int, count: int, lse_offset: int) -> dict[str, tuple[int, int]]:
+def _results(args: RunArgs, first: int, count: int, lse_offset: int) -> Where:
     """Where results and states are, from tensor `first` on; what is left over is for partial results."""
-    names = ["out", *(["lse"] if args.lse is not None else [])]
-    names += ["state_out", "state_lse"] if args.partial is not None else []
-    found = {name: (first + number, 0) for number, name in enumerate(names)}
-    if first + len(names) < count:
-        found |= {"partial_out": (count - 1, 0), "partial_lse": (count - 1, lse_offset)}
-    return found
+    found = [("out", first, 0)]
+    if args.lse is not None:
+        found.append(("lse", first + 1, 0))
+    if args.partial is not None:
+        at = first + len(found)
+        found += [("state_out", at, 0), ("state_lse", at + 1, 0)]
+    if first + len(found) < count:
+        found += [("partial_out", count - 1, 0), ("partial_lse", count - 1, lse_offset)]
+    return tuple(found)
 
 
-def _keys(args: RunArgs, source: Source) -> dict[str, tuple[int, int]]:
+def _keys(args: RunArgs, source: Source) -> Where:
     """Where K and V are; in one tensor, V is as far behind K as this tensor's strides say."""
-    kv = args.kv[source.level]
-    delta = kv.v.data_ptr() - kv.k.data_ptr() if source.k == source.v else 0
-    return {"k": (source.k, 0), "v": (source.v, delta)}
+    delta = 0
+    if source.k == source.v:
+        kv = args.kv[source.level]
+        delta = kv.v.data_ptr() - kv.k.data_ptr()
+    return ("k", source.k, 0), ("v", source.v, delta)
 
 
 def _step(launcher: Launcher, where: Where) -> Step | None:
     """This thread's last launch, as one that other tensors' addresses are put into."""
     launched = launcher.launched()
-    if launched is None:
-        return None
-    struct = type(launched.args.block)
-    places = [Place(getattr(struct, name).offset, *at) for name, at in where.items() if hasattr(struct, name)]
+    return None if launched is None else Step(launched, _layout(type(launched.args.block), where))
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(struct: type[ctypes.Structure], where: Where) -> StepLayout:
+    places = [Place(getattr(struct, name).offset, *at) for name, *at in where if hasattr(struct, name)]
     if not hasattr(struct, "scale"):
-        return Step(launched, places)
-    return Step(launched, places, struct.scale.offset, struct.out_scale.offset)
+        return StepLayout.of(places)
+    return StepLayout.of(places, struct.scale.offset, struct.out_scale.offset)
