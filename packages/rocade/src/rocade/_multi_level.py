@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -9,7 +11,7 @@ import torch
 
 from arch_caps import Op, Request
 from rocade import _layout, _levels, _request
-from rocade._arguments import FLAGS, PLAN, bind, pick, refuse_all
+from rocade._arguments import FLAGS, PLAN, SHARED, bind, pick, refuse_all
 from rocade._layout import PagedCache, flat
 from rocade._plan import KV, Source
 from rocade._problem import Problem
@@ -17,6 +19,11 @@ from rocade._request import DTypeLike, Scale
 from rocade._wrapper import BatchWrapper, Results
 
 Tensor = torch.Tensor
+_ASKED = operator.itemgetter(
+    *("num_qo_heads", "num_kv_heads", "head_dim", "head_dim_vo", "page_size"),
+    *("q_data_type", "kv_data_type", "o_data_type", "causal"),
+    *SHARED,
+)
 
 
 class MultiLevelCascadeAttentionWrapper(BatchWrapper):
@@ -232,7 +239,14 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
         page_size = _request.positive("page_size", given["page_size"])
         arrays = tuple(given[name] for name in _levels.NAMES)
         levels, last, longest = _levels.paged_levels(arrays, self._num_levels, page_size, self.device)
-        request = _request.attention(
+        lengths = (last.longest, longest)
+        known = (Op.CASCADE, self._layout, self._num_levels, self._use_cuda_graph, *_ASKED(given))
+        make = functools.partial(self._request_of, given, lengths)
+        request = _request.remembered(known, lengths, make)
+        return request, Problem(levels, last.rows, self.device, None, self._float_workspace_buffer)
+
+    def _request_of(self, given: Mapping[str, Any], lengths: tuple[int, int]) -> Request:
+        return _request.attention(
             Op.CASCADE,
             num_qo_heads=given["num_qo_heads"],
             num_kv_heads=given["num_kv_heads"],
@@ -242,17 +256,16 @@ class MultiLevelCascadeAttentionWrapper(BatchWrapper):
             kv_dtype=given["kv_data_type"],
             o_dtype=given["o_data_type"],
             kv_layout=self._layout,
-            page_size=page_size,
+            page_size=given["page_size"],
             causal=given["causal"],
             num_levels=self._num_levels,
-            max_qo_len=last.longest,
-            max_kv_len=longest,
+            max_qo_len=lengths[0],
+            max_kv_len=lengths[1],
             graph=self._use_cuda_graph,
             fixed_split_size=given["fixed_split_size"],
             disable_split_kv=given["disable_split_kv"],
             **pick(given, FLAGS),
         )
-        return request, Problem(levels, last.rows, self.device, None, self._float_workspace_buffer)
 
     def _max_keys(self, problem: Problem) -> tuple[int, ...]:
         table = problem.levels[0].pages

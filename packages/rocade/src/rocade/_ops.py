@@ -127,6 +127,8 @@ def split_scales(scales: Iterable[tuple[str, Scale]]) -> tuple[float, list[torch
     """Named scales as one number and the tensors among them, which have no value to read while tracing."""
     factor, tensors = 1.0, []
     for name, scale in scales:
+        if scale is None:
+            continue
         if isinstance(scale, torch.Tensor):
             tensors.append(_request.one_element(name, scale))
         else:
