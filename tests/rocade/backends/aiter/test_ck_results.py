@@ -59,11 +59,11 @@ def known_bad_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("op", DENSE + PAGED)
 def test_the_grid(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     model = stand_in(monkeypatch, "gfx942", "0.1.20")
-    used = run_all([accepted(case) for case in grid.sample(op, 90)], model)
+    used = run_all([accepted(case) for case in grid.sample(op, 40)], model)
     if op in (Op.SINGLE_PREFILL, Op.SINGLE_DECODE):
-        assert min(used[Family.MHA_FWD], used[Family.MHA_VARLEN_FWD]) > 15
+        assert min(used[Family.MHA_FWD], used[Family.MHA_VARLEN_FWD]) > 8
     else:
-        assert used[Family.MHA_VARLEN_FWD] == sum(used.values()) > 60
+        assert used[Family.MHA_VARLEN_FWD] == sum(used.values()) > 25
     assert {library.key.has_lse for library, _, _ in model.calls} == {False, True}
 
 
@@ -74,7 +74,7 @@ def test_the_grid(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_grid_with_pages_of_1024(op: Op, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = stand_in(monkeypatch, "gfx942", "0.1.20")
     model.native = native
-    sample = [replace(accepted(case), page_size=1024) for case in grid.sample(op, 40)]
+    sample = [replace(accepted(case), page_size=1024) for case in grid.sample(op, 8)]
     used = run_all(sample, model)
     assert set(used) == {Family.MHA_BATCH_PREFILL if native else Family.MHA_VARLEN_FWD}
 
@@ -84,7 +84,7 @@ def test_the_grid_with_pages_of_1024(op: Op, native: bool, monkeypatch: pytest.M
 def test_a_library_with_lse_serves_runs_without(monkeypatch: pytest.MonkeyPatch) -> None:
     model = stand_in(monkeypatch, "gfx942", "0.1.20")
     model.there = {True}
-    run_all([replace(accepted(case), return_lse=False) for case in grid.sample(DENSE[0], 40)], model)
+    run_all([replace(accepted(case), return_lse=False) for case in grid.sample(DENSE[0], 20)], model)
     assert all(library.key.has_lse for library, _, _ in model.calls)
     assert model.built == []
 
@@ -92,5 +92,5 @@ def test_a_library_with_lse_serves_runs_without(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("op", DENSE + PAGED)
 def test_the_rest_is_refused_by_the_table(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "gfx942", "0.1.20")
-    reports = [runner.run(case, "aiter_ck", "gfx942") for case in grid.sample(op, 100)]
+    reports = [runner.run(case, "aiter_ck", "gfx942") for case in grid.sample(op, 30)]
     assert {report.outcome for report in reports} == {Outcome.PASSED, Outcome.REFUSED}

@@ -129,6 +129,20 @@ def test_scales_are_applied(model: Aiter) -> None:
     torch.testing.assert_close(out.float(), expected.float(), atol=5e-3, rtol=2e-2)
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.1, -3.0])
+def test_aiter_gets_a_scale_above_zero(scale: float, model: Aiter) -> None:
+    """It takes the largest product before it scales, and hides keys by products of -inf."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(n, h, 128, generator=generator).to(BF16) for n, h in ((4, 4), (9, 2), (9, 2)))
+    given = {"causal": True, "sm_scale": scale, "return_lse": True}
+    out, lse = rocade.single_prefill_with_kv_cache(q, k, v, **given, backend="aiter_ck")
+    ((_, call, _),) = model.calls
+    assert call.scale > 0
+    expected = rocade.single_prefill_with_kv_cache(q, k, v, **given, backend="torch")
+    torch.testing.assert_close(out.float(), expected[0].float(), atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(lse, expected[1], atol=1e-3, rtol=1e-3)
+
+
 def test_a_negative_answer_is_an_error(model: Aiter, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise NoKernelError("AITER has no kernel")

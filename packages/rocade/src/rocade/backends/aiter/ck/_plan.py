@@ -15,6 +15,7 @@ from rocade.backends.aiter import bootstrap
 from rocade.backends.aiter._finish import finish
 from rocade.backends.aiter._lse import natural_for
 from rocade.backends.aiter._readable import readable, writable
+from rocade.backends.aiter._scale import positive_scale
 from rocade.backends.aiter._unseen import unseen_rows
 from rocade.backends.aiter.ck._gathering import NAME, gather_reasons
 from rocade.backends.aiter.ck._libraries import Libraries, family_of, key_of, sizes_of
@@ -74,7 +75,8 @@ class CkPlan:
             natural = natural_for(args.out)
         with stream_of(self._device) as stream:
             keys = self._route.keys(args.kv[0])
-            given = Operands(readable(args.q), keys.k, keys.v, out, natural, args.sm_scale)
+            q, scale = positive_scale(args.q, args.sm_scale)
+            given = Operands(readable(q), keys.k, keys.v, out, natural, scale)
             self._route.call(library, given, stream)
             self._route.spoil(out, natural, args.kv[0])
 
