@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.kernels.aiter.call_cases import Case, call
 from rocade_kernels.aiter import calls, library
 from rocade_kernels.aiter.errors import AiterError, CallError, LibraryError, UnknownVersionError
 from rocade_kernels.aiter.names import Family, VariantKey, file_name
+from rocade_kernels.aiter.versions import FWD_0_1_10
 
 CASE = Case("bf16", causal=True, window_left=-1, has_cap=False, has_lse=True, page_size=16)
 KEY = CASE.key(Family.MHA_FWD)
@@ -42,6 +44,7 @@ def test_libraries_of_one_symbol_do_not_mix(tmp_path: Path) -> None:
         calls.mha_fwd(opened, replace(call(Family.MHA_FWD, CASE), causal=key.needs_mask), 1)
     assert [stub.Stub(path).calls for path in paths] == [1, 1]
     assert [stub.Stub(path).last["mask_type"] for path in paths] == ["2", "0"]
+    assert not hasattr(ctypes.CDLL(None), FWD_0_1_10.symbol), "no other library of this process may take it"
 
 
 def test_many_threads_open_and_call_at_once(tmp_path: Path) -> None:
@@ -130,17 +133,28 @@ def test_a_version_that_is_not_known(tmp_path: Path) -> None:
         calls.load(path, paged, "0.1.10.post1")
 
 
-def test_what_the_linker_says_of_a_library_that_does_not_load(tmp_path: Path) -> None:
-    """As when torch is missing, whose libraries AITER's name."""
-    path = tmp_path / file_name(KEY, "0.1.20")
-    source = tmp_path / "needs.cpp"
-    symbol = "_ZN5aiter7mha_fwdENS_12mha_fwd_argsERKN7ck_tile13stream_configE"
-    source.write_text(f'extern "C" int absent; extern "C" int* {symbol}() {{ return &absent; }}')
+def build(path: Path, rest: str) -> None:
+    """A library that exports mha_fwd and needs a symbol that is nowhere."""
+    source = path.with_suffix(".cpp")
+    source.write_text(f'extern "C" float {FWD_0_1_10.symbol}() {{ return 0; }} {rest}')
     stub.compiled("0.1.20")  # which skips without g++
     subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
     path.chmod(0o644)
+
+
+def test_what_the_linker_says_of_a_library_that_does_not_load(tmp_path: Path) -> None:
+    """As when torch is missing, whose libraries AITER's name."""
+    path = tmp_path / file_name(KEY, "0.1.20")
+    build(path, 'extern "C" int absent; int* there() { return &absent; }')
     with pytest.raises(LibraryError, match=r"cannot be loaded: .*undefined symbol: absent.*torch"):
         calls.load(path, KEY, "0.1.20")
+
+
+def test_functions_that_are_not_called_need_not_be_there(tmp_path: Path) -> None:
+    """As those of another torch than this process has."""
+    path = tmp_path / file_name(KEY, "0.1.20")
+    build(path, 'extern "C" void absent(); void unused() { absent(); }')
+    calls.mha_fwd(calls.load(path, KEY, "0.1.20"), call(Family.MHA_FWD, CASE), 0)
 
 
 def test_hand_written_kernels_need_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
