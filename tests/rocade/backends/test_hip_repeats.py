@@ -5,18 +5,19 @@ The GPU is an idle one, whose launch call keeps what it is given.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from tests.rocade.backends.idle_driver import Driver
+from tests.rocade.backends.idle_driver import STRUCTS, Driver
 from tests.rocade.backends.run_changes import CHANGES
 
 import rocade
 from rocade._wrapper import BatchWrapper
-from rocade.backends.hip import _dlpack
+from rocade.backends.hip import _dlpack, _repeats
 from rocade_kernels import hip_abi
 
 pytestmark = pytest.mark.skipif(not _dlpack.read_address(), reason="this torch has no DLPack exchange table")
@@ -351,3 +352,26 @@ def test_the_emulator_is_asked_every_time(ordinary: list[str]) -> None:
         results = [wrapper.run(q, cache) for _ in range(2)]
     assert len(ordinary) == 2
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("struct", STRUCTS.values())
+def test_it_is_known_of_every_argument_what_decides_it(struct: type[ctypes.Structure]) -> None:
+    """A new one belongs into one of these sets; until then no run is repeated."""
+    kinds = (_repeats.ADDRESSES, _repeats.NUMBERS, _repeats.LAID_OUT, _repeats.PLANNED)
+    for field in struct._fields_:
+        assert sum(field[0] in kind for kind in kinds) == 1, field[0]
+    numbers = {name for name, kind, *_ in struct._fields_ if kind is ctypes.c_float}
+    assert numbers <= _repeats.NUMBERS | {"soft_cap"}
+
+
+def test_a_block_with_an_argument_that_is_not_known_is_not_repeated(
+    driver: Driver, ordinary: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_repeats, "_KNOWN", _repeats._KNOWN - {"soft_cap"})
+    _repeats._layout.cache_clear()
+    work = Work("paged")
+    inputs, results = work.inputs(), work.results(lse=False, state=False)
+    for _ in range(2):
+        work.wrapper.run(*inputs, **results)
+    assert len(ordinary) == 2
+    _repeats._layout.cache_clear()

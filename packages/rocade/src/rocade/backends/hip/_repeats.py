@@ -22,6 +22,25 @@ from rocade_kernels.runtime import Calls, Place, Step, StepLayout
 
 _TRIES = 16  # runs that cannot be learned, after which a plan does not try again
 
+# Every field of the argument blocks, by what decides its value: the call's tensors and numbers, which are put
+# in anew; the layout of its tensors; or the plan. A block with a field beyond these is not repeated.
+ADDRESSES = frozenset(("q", "k", "v", "out", "lse", "partial_out", "partial_lse", "state_out", "state_lse"))
+NUMBERS = frozenset(("scale", "out_scale"))
+LAID_OUT = frozenset(
+    (
+        *("q_row", "q_head", "out_row", "out_head", "lse_row", "lse_head"),
+        *("k_page", "k_row", "k_head", "v_page", "v_row", "v_head", "num_pages"),
+        *("state_row", "state_head", "state_lse_row", "state_lse_head"),
+    )
+)
+PLANNED = frozenset(
+    (
+        *("items", "first_item", "pages", "positions", "mask", "merges", "pieces", "count"),
+        *("heads", "group", "head_dim", "group_magic", "page_size", "page_magic", "packs", "packs_magic"),
+        *("window_left", "soft_cap", "slices", "reserved"),
+    )
+)
+_KNOWN = ADDRESSES | NUMBERS | LAID_OUT | PLANNED
 _WRITTEN = ("out", "lse", "partial_out")
 # Field of a block, number of its tensor, bytes added to its address.
 Where = tuple[tuple[str, int, int], ...]
@@ -127,11 +146,14 @@ def _keys(args: RunArgs, source: Source) -> Where:
 def _step(launcher: Launcher, where: Where) -> Step | None:
     """This thread's last launch, as one that other tensors' addresses are put into."""
     launched = launcher.launched()
-    return None if launched is None else Step(launched, _layout(type(launched.args.block), where))
+    layout = None if launched is None else _layout(type(launched.args.block), where)
+    return None if launched is None or layout is None else Step(launched, layout)
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(struct: type[ctypes.Structure], where: Where) -> StepLayout:
+def _layout(struct: type[ctypes.Structure], where: Where) -> StepLayout | None:
+    if not _KNOWN.issuperset(field[0] for field in struct._fields_):
+        return None
     places = [Place(getattr(struct, name).offset, *at) for name, *at in where if hasattr(struct, name)]
     if not hasattr(struct, "scale"):
         return StepLayout.of(places)
