@@ -37,7 +37,7 @@ class Reason:
 
 
 class KnownBadWarning(RuntimeWarning):
-    """A recorded defect is passed over because `ROCADE_ALLOW_KNOWN_BAD` says so."""
+    """A recorded defect is passed over because a setting (`ROCADE_ALLOW_KNOWN_BAD`) says so."""
 
 
 class ArchCapabilityError(ValueError, RuntimeError):
@@ -158,18 +158,18 @@ def _defect_reasons(
     for defect in defects:
         if target not in defect.targets or not defect.hits(request) or not defect.in_window(toolchain):
             continue
-        if allows_known_bad(defect.id):
-            _warn_once(defect)
+        if setting := allows_known_bad(defect.id):
+            _warn_once(defect, setting)
         else:
             text = f"known defect {defect.id}: {defect.detail} (applies to {defect.scope()}; {toolchain})"
             yield Reason("defect", text, defect.source)
 
 
-def _warn_once(defect: Defect) -> None:
+def _warn_once(defect: Defect, setting: str) -> None:
     if defect.id not in _warned:
         _warned.add(defect.id)
         warnings.warn(
-            f"ROCADE_ALLOW_KNOWN_BAD passes over defect {defect.id}: {defect.detail} ({defect.source})",
+            f"{setting} passes over defect {defect.id}: {defect.detail} ({defect.source})",
             KnownBadWarning,
             stacklevel=4,
         )

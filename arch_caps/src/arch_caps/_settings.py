@@ -31,13 +31,20 @@ ALLOW_KNOWN_BAD = Setting(
     "`1`). Results may be wrong or the process may die; each defect passed over is named once in a warning.",
 )
 
-SETTINGS = (ALLOW_KNOWN_BAD,)
+FLASHINFER_ALLOW_KNOWN_BAD = Setting(
+    "FLASHINFER_ARCH_ALLOW_KNOWN_BAD",
+    str,
+    "",
+    "AMD's FlashInfer's name for `ROCADE_ALLOW_KNOWN_BAD=all`: `1` passes over every recorded "
+    "defect, and nothing else does.",
+)
+
+SETTINGS = (ALLOW_KNOWN_BAD, FLASHINFER_ALLOW_KNOWN_BAD)
 
 
-def allows_known_bad(defect_id: str) -> bool:
-    """Whether the user has chosen to run into this defect (`ROCADE_ALLOW_KNOWN_BAD`)."""
-    chosen = ALLOW_KNOWN_BAD.read()
-    if not chosen:
-        return False
-    ids = {part.strip() for part in chosen.split(",")}
-    return bool(ids & {"all", "1", defect_id})
+def allows_known_bad(defect_id: str) -> str:
+    """The setting by which the user has chosen to run into this defect; empty for none."""
+    ids = {part.strip() for part in ALLOW_KNOWN_BAD.read().split(",")}
+    if ids & {"all", "1", defect_id}:
+        return ALLOW_KNOWN_BAD.name
+    return FLASHINFER_ALLOW_KNOWN_BAD.name if FLASHINFER_ALLOW_KNOWN_BAD.read() == "1" else ""
