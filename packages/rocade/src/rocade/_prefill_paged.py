@@ -5,6 +5,7 @@ Letters: B requests, T query rows, Hq and Hkv heads, D head dims, N pages, S pag
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, Literal, Unpack, overload
 
@@ -22,6 +23,7 @@ from rocade._request import DTypeLike, Scale
 from rocade._wrapper import Results, RunOptions, graph_buffer
 
 Tensor = torch.Tensor
+_ARRAYS = operator.itemgetter("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
 
 
 class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
@@ -296,8 +298,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         """Check the arguments of `plan` and turn them into what backends plan from."""
         refuse_all(given, PLAN)
         page_size = _request.positive("page_size", given["page_size"])
-        table = [given[f"paged_kv_{name}"] for name in ("indptr", "indices", "last_page_len")]
-        level, facts = _checks.one_level(Given(given["qo_indptr"], *table), page_size, self.device)
+        arrays = Given(*_ARRAYS(given))
+        level, facts = _checks.one_level(arrays, page_size, self.device)
         check_hints(given, level, facts)
         mask = mask_of(given, level, self.device)
         request = prefill_request(

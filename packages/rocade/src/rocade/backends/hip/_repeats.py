@@ -99,13 +99,16 @@ class Repeats:
         if not self._tries or len(set(launchers)) < len(launchers):  # the last block of each is all there is
             return False
         self._tries -= 1
+        calls = self._calls or _calls()
+        if calls is None:
+            self._tries = 0
+            return False
         caches = max([source.v for _, source in launches])
         after = _results(args, caches + 1, len(tensors), lse_offset)
         wheres = [(*_QUERY, *_keys(args, source), *after) for _, source in launches]
         made = zip(launchers, [*wheres, after], strict=False)
         steps = [step for step in itertools.starmap(_step, made) if step is not None]
-        calls = self._calls or _calls()
-        if calls is None or len(steps) < len(launchers):
+        if len(steps) < len(launchers):
             return False
         written = 0
         for name, tensor, _ in after:
