@@ -185,6 +185,49 @@ def test_when_the_parent_is_ended_so_is_everything(job: Describe, tmp_path: Path
     wait_until_dead(processes)
 
 
+def test_a_process_that_even_killing_does_not_end_is_not_waited_for(
+    job: Describe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that hangs in a GPU's driver; here none is killed."""
+    monkeypatch.setattr(_job, "KILL_SECONDS", 0.5)
+    monkeypatch.setattr(_job._child, "end_session", lambda session: None)
+    monkeypatch.setattr(_job.os, "killpg", lambda *_: None)
+    note, processes = tmp_path / "note", list[int]()
+    try:
+        with pytest.raises(ChildError, match="not done after 4 s"):
+            _job.run(job("compile_for_ever", seconds=4, note=str(note)))
+        processes += map(int, note.read_text().split())
+        assert f"process {processes[0]} does not end although it was killed" in capsys.readouterr().err
+        assert all(map(alive, processes))
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        os.waitpid(processes[0], 0)
+
+
+IGNORES = """\
+import signal, sys
+from pathlib import Path
+from rocade.backends.aiter.bootstrap import _job
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+folder = Path(sys.argv[1])
+print(_job.run(_job.Job(what="job", module="job_add", arguments={"a": 1, "b": 2}, environment={}, seconds=60,
+                        folder=folder, log=folder / "log")))
+"""
+
+
+def test_a_program_that_ignores_the_end_of_children_gets_its_result(job: Describe, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORES, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "'sum': '3'" in done.stdout, done.stderr
+
+
 def test_progress_is_told_while_it_runs(
     job: Describe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

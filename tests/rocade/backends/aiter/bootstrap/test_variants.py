@@ -265,10 +265,23 @@ def test_a_library_that_others_can_write_is_refused(site: Site) -> None:
 def test_a_check_that_fails_by_itself_is_no_verdict(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     place(site, DENSE, "COMPUTE")
     monkeypatch.setattr(_variants._check, "JOB", "no.such.module")
-    with pytest.raises(BootstrapError, match="ModuleNotFoundError"):
+    with pytest.raises(BootstrapError, match=r"cannot be checked: .*ModuleNotFoundError"):
         ensure()
     assert bootstrap.defects() == ()
     assert checks(site) == 0
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_with_the_recipe(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_variants._build.shutil, "copy2", full)
+    (site.folder / "aiter" / "jit" / "module_aiter_core.so").touch()
+    with pytest.raises(BootstrapError, match=r"(?s)No space left on device.*import torch"):
+        ensure()
+    assert [text.partition(":")[0] for text in refusals()] == ["build"]
 
 
 def test_libraries_of_different_toolchains_lie_apart() -> None:

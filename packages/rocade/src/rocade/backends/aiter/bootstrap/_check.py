@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 
 from rocade.backends.aiter.bootstrap import _job, _lock, _verdicts
-from rocade.backends.aiter.bootstrap._errors import CrashError
+from rocade.backends.aiter.bootstrap._errors import BootstrapError, CrashError
 from rocade.backends.aiter.bootstrap._store import Store
 from rocade.backends.aiter.bootstrap._verdicts import Outcome, Verdict
 from rocade.backends.aiter.bootstrap._wanted import Wanted
+from rocade_kernels import _cache, _native
 
 JOB = "rocade.backends.aiter.bootstrap._check_job"
 SECONDS = 300  # for a process that takes 10 s, most of them importing torch
@@ -65,6 +66,10 @@ def _outcome(
         "head_dim": wanted.head_dim,
         "page_size": wanted.page_size,
     }
+    try:
+        _native.library()  # now, so that building it does not count as the check's time
+    except _cache.BuildError as error:
+        raise BootstrapError(f"AITER cannot be called: {error}") from error
     _job.say(f"check of {wanted} against fp64")
     with tempfile.TemporaryDirectory(dir=store.work, prefix="check-") as folder:
         job = _job.Job(

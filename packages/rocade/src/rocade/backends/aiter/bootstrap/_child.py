@@ -60,6 +60,9 @@ def _write(path: Path, answer: dict[str, object]) -> None:
 
 def main() -> None:
     """Read a job from stdin, do it, write the answer to the file it names."""
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # ignored by the parent, it would break AITER's own children
     parent = os.dup(0)  # the copy is not inherited by compilers
     job = json.loads(_line(parent))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

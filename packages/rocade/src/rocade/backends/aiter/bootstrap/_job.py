@@ -20,6 +20,7 @@ from rocade.backends.aiter.bootstrap._errors import ChildError, CrashError
 PROGRESS_SECONDS = 10.0  # between two lines
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 2.0  # for ninja to remove half-written objects
+KILL_SECONDS = 10.0  # for the system to end what was killed; nobody waits longer for a hung driver
 SHOWN_CHARS = 1500  # of the log's end
 
 
@@ -105,21 +106,35 @@ def _wait(child: subprocess.Popen[bytes], job: Job, progress: Callable[[], str])
 
 def _ended(child: subprocess.Popen[bytes]) -> bool:
     """Whether it ended. It is not reaped, which would free its number and so the name of its session."""
-    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # this program ignores SIGCHLD, or reaps whatever ends
+        return True
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the child and all that it started; what a child left running when it ended is ended, too."""
     if not _ended(child):
-        os.killpg(child.pid, signal.SIGTERM)
-        until = time.monotonic() + GRACE_SECONDS
-        while not _ended(child) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        _ends_within(child, GRACE_SECONDS)
     _child.end_session(child.pid)
-    child.wait()
+    if _ends_within(child, KILL_SECONDS):
+        child.wait()
+    else:
+        say(f"process {child.pid} does not end although it was killed: it waits in the kernel, as for a GPU")
     if child.stdin is not None:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
+
+
+def _ends_within(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not _ended(child):
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 def _result(answer: Path, job: Job, status: int) -> dict[str, str]:

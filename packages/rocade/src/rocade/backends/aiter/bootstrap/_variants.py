@@ -142,7 +142,7 @@ def is_there(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0)
         return wanted in _known.paths
     try:
         path = _existing(wanted)
-    except LibraryError:
+    except (LibraryError, OSError):
         return False
     return path is not None and not any(_recorded(wanted, path))
 
@@ -161,7 +161,7 @@ def refusals(key: VariantKey, target: str, *, head_dim: int, page_size: int = 0)
             return (Reason(DEFECT if verdict and verdict.is_defect else FAILED, _known.failures[wanted]),)
         path = _existing(wanted)
         return tuple(_unbuildable(wanted) if path is None else _recorded(wanted, path))
-    except AiterError as error:
+    except (AiterError, OSError) as error:
         return (Reason(FAILED, str(error)),)
 
 
@@ -169,7 +169,7 @@ def defects() -> tuple[Verdict, ...]:
     """Every library that was found wrong on this machine and is refused, oldest first."""
     try:
         return tuple(v for v in _verdicts.everything(_store.verdict_folder()) if v.is_defect)
-    except BootstrapError:
+    except (BootstrapError, OSError):
         return ()
 
 
@@ -261,7 +261,7 @@ def _missing(wanted: Wanted) -> str:
 def _built(wanted: Wanted, means: Means) -> Path:
     try:
         return _build.build(_opened(wanted), wanted, means)
-    except BootstrapError as error:
+    except (BootstrapError, OSError) as error:
         _known.failures[wanted] = f"{error}\n{_missing(wanted)}"
         raise BootstrapError(_known.failures[wanted]) from error
 
@@ -270,9 +270,9 @@ def _checked(wanted: Wanted, path: Path, device: torch.device) -> Path:
     """The path, once the library is known to be right."""
     try:
         verdict = _check.verdict(_opened(wanted), path, wanted, device)
-    except BootstrapError as error:
-        _known.failures[wanted] = str(error)
-        raise
+    except (BootstrapError, OSError) as error:
+        _known.failures[wanted] = f"{path} cannot be checked: {error}"
+        raise BootstrapError(_known.failures[wanted]) from error
     _known.verdicts[wanted] = verdict
     if verdict.outcome is Outcome.RIGHT:
         _known.paths[wanted] = path
