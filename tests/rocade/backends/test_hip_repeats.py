@@ -375,3 +375,15 @@ def test_a_block_with_an_argument_that_is_not_known_is_not_repeated(
         work.wrapper.run(*inputs, **results)
     assert len(ordinary) == 2
     _repeats._layout.cache_clear()
+
+
+def test_without_an_exchange_table_every_run_goes_the_ordinary_way(
+    driver: Driver, ordinary: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_repeats, "read_address", lambda: 0)
+    work = Work("paged")
+    inputs, results = work.inputs(), work.results(lse=False, state=False)
+    for _ in range(3):
+        work.wrapper.run(*inputs, **results)
+    assert len(ordinary) == 3
+    assert len(set(driver.taken()[::2])) == 1
