@@ -140,6 +140,7 @@ std::string last; // `name=value`, a line each, of the last call
 int calls = 0;    // since the library was loaded
 float answer = 0; // what the function returns
 int to_throw = 0; // what its functions throw; stub.py lists the kinds
+int alive = 0;    // exceptions of kind 6
 #ifdef COMPUTE
 bool computing = true;
 #else
@@ -341,6 +342,11 @@ template <typename Args> void attend(const Args& a, const Traits& t) {
 struct Local {
   ~Local() { ++destroyed; }
 };
+struct Counted : std::runtime_error {
+  Counted() : std::runtime_error("counted") { ++alive; }
+  Counted(const Counted& other) : std::runtime_error(other) { ++alive; }
+  ~Counted() override { --alive; }
+};
 struct Odd : std::string, std::exception {};
 
 void throw_again() {
@@ -369,6 +375,8 @@ template <typename Args> float finish(const Args& a, const Traits& traits, Notes
     std::rethrow_exception(std::make_exception_ptr(std::runtime_error("stored")));
   if (to_throw == 5)
     throw_again();
+  if (to_throw == 6)
+    throw Counted();
   if (!has_kernel(traits))
     return -1;
   if (computing && answer >= 0)
@@ -387,7 +395,9 @@ EXPORT float mha_fwd(mha_fwd_args a, const ck_tile::stream_config& stream) {
   FORWARD(NOTE)
   notes.stream(stream);
   return finish(
-      a, {a.data_type, a.is_group_mode, a.has_lse, a.logits_soft_cap > 0, a.mask_type != 0, false, 0}, notes);
+      a,
+      {std::move(a.data_type), a.is_group_mode, a.has_lse, a.logits_soft_cap > 0, a.mask_type != 0, false, 0},
+      notes);
 }
 #else
 EXPORT float mha_fwd(fmha_fwd_args a, const ck_tile::stream_config& stream, std::string q_dtype_str,
@@ -409,7 +419,8 @@ EXPORT float mha_fwd(fmha_fwd_args a, const ck_tile::stream_config& stream, std:
   notes("seqstart_k_padding_ptr", seqstart_k_padding_ptr);
   notes("v3_api_check", is_v3_api_check);
   const bool masked = mask != mask_enum::no_mask;
-  return finish(a, {q_dtype_str, is_group_mode, has_lse, a.logits_soft_cap > 0, masked, false, 0}, notes);
+  return finish(a, {std::move(q_dtype_str), is_group_mode, has_lse, a.logits_soft_cap > 0, masked, false, 0},
+                notes);
 }
 #endif
 
@@ -430,8 +441,9 @@ EXPORT float mha_batch_prefill(fmha_batch_prefill_args a, const ck_tile::stream_
   notes("use_ext_asm", use_ext_asm);
   const int page_size = NEW(a.page_block_size) OLD(1);
   const bool masked = mask != mask_enum::no_mask;
-  return finish(a, {q_dtype_str, is_group_mode, has_lse, a.logits_soft_cap > 0, masked, true, page_size},
-                notes);
+  return finish(
+      a, {std::move(q_dtype_str), is_group_mode, has_lse, a.logits_soft_cap > 0, masked, true, page_size},
+      notes);
 }
 #endif
 } // namespace aiter
@@ -440,6 +452,7 @@ extern "C" {
 EXPORT const char* stub_last() { return last.c_str(); }
 EXPORT int stub_calls() { return calls; }
 EXPORT int stub_destroyed() { return destroyed; }
+EXPORT int stub_alive() { return alive; }
 EXPORT int stub_uncaught() { return std::uncaught_exceptions(); }
 EXPORT void stub_answer(float value) { answer = value; }
 EXPORT void stub_throw(int kind) { to_throw = kind; }

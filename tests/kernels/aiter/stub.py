@@ -104,6 +104,11 @@ class Stub:
         """Exceptions of this thread that libstdc++ takes to be on their way."""
         return int(self._lib.stub_uncaught())
 
+    @property
+    def alive(self) -> int:
+        """Exceptions of kind 6 that were not destroyed."""
+        return int(self._lib.stub_alive())
+
     def answer(self, value: float) -> None:
         """What its functions return; below 0 means that there is no kernel."""
         self._lib.stub_answer(value)
@@ -111,7 +116,8 @@ class Stub:
     def throw(self, kind: int) -> None:
         """0: no more; 1: std::runtime_error; 2: an int; 3: a class whose second base is std::exception.
 
-        4: a std::runtime_error that was stored; 5: a std::out_of_range that was caught and thrown again.
+        4: a std::runtime_error that was stored; 5: a std::out_of_range that was caught and thrown again;
+        6: one of a class whose objects are counted.
         """
         self._lib.stub_throw(kind)
 

@@ -68,8 +68,9 @@ def test_exceptions_end_in_the_guard(compiler: str, built: Built, tmp_path: Path
         assert run(3) == (THREW, "(anonymous namespace)::Odd")
         assert run(4) == (THREW, "std::runtime_error")
         assert run(5) == (THREW, "std::out_of_range: caught once")
-    assert told.destroyed == told.calls == 18
-    assert told.uncaught == 0
+        assert run(6) == (THREW, "(anonymous namespace)::Counted: counted")
+    assert told.destroyed == told.calls == 21
+    assert told.uncaught == told.alive == 0
     told.throw(0)
     told.answer(-1)
     assert run(0) == (NO_KERNEL, "")
