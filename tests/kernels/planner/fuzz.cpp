@@ -40,7 +40,8 @@ void damage(Random& random, Ints& values) {
 rk_work_shape shape(Random& random, int64_t rows) {
   return {random.one_in(60) ? random.any({0, -1, INT64_MAX}) : rows,
           random.one_in(60) ? random.any({0, -1, INT64_MAX}) : random.any({32, 64, 128}),
-          random.one_in(60) ? random.any({0, -1, INT64_MAX}) : random.any({1, 7, 300}),
+          random.one_in(60) ? random.any({0, -1, INT64_MAX}) : random.any({6, 12, 300}),
+          random.one_in(60) ? random.any({0, -1, INT64_MAX, 5}) : random.any({1, 2, 3, 6}),
           random.one_in(60) ? 0.0 : 1900.0,
           1500.0,
           random.any({0, 500}) * 1.0};

@@ -12,8 +12,8 @@ from rocade_kernels import _work_abi
 from rocade_kernels.cpu_plans import LevelArrays
 from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlanner, WorkShape
 
-FEW = WorkShape(rows=16, keys=64, blocks=40, step_ns=1900.0, item_ns=1500.0, piece_ns=500.0)
-MANY = WorkShape(rows=128, keys=64, blocks=40, step_ns=2700.0, item_ns=3000.0, piece_ns=3000.0)
+FEW = WorkShape(rows=16, keys=64, blocks=40, unit_blocks=2, step_ns=1900.0, item_ns=1500.0, piece_ns=500.0)
+MANY = WorkShape(rows=128, keys=64, blocks=40, unit_blocks=2, step_ns=2700.0, item_ns=3000.0, piece_ns=3000.0)
 CAUSAL, AT_POSITIONS = 1, 2
 
 
@@ -122,13 +122,20 @@ def make(
 
 def decode(facts: WorkFacts, args: WorkArgs, raw: bytes, rows: int) -> WorkList:
     made = WorkList(facts, args, raw)
+    own = 0  # first item of the launch's block 0
     for launch, (at, grid) in enumerate(zip(facts.first_item, facts.grid, strict=True)):
-        first = np.frombuffer(raw, np.int32, grid + 1, at)
-        assert (np.diff(first) >= 0).all()
+        others = np.frombuffer(raw, np.int32, grid + 1, at)
+        assert (np.diff(others) >= 0).all()
         for block in range(grid):
-            for n in range(first[block], first[block + 1]):
-                values = _work_abi.WORK_ITEM.unpack_from(raw, facts.items + n * _work_abi.WORK_ITEM.size)
-                made.items.append(Item(launch % 2, block, *values))
+            for n in (block, *range(others[block], others[block + 1])):
+                place = facts.items + (own + n) * _work_abi.WORK_ITEM.size
+                item = Item(launch % 2, block, *_work_abi.WORK_ITEM.unpack_from(raw, place))
+                if item.kv_heads:
+                    made.items.append(item)
+                else:
+                    assert n == block
+                    assert others[block] == others[block + 1]
+        own += grid
     assert len(made.items) == facts.num_items
     count = int(np.frombuffer(raw, np.int32, 1, facts.merge_count)[0])
     assert count == facts.num_merges
@@ -149,3 +156,12 @@ def fields_of(structure: type[ctypes.Structure]) -> list[tuple[str, int, int]]:
         (name, getattr(structure, name).offset, getattr(structure, name).size)
         for name, *_ in structure._fields_
     ]
+
+
+def by_head(made: WorkList) -> list[Item]:
+    """Items of one KV head each, whatever block has them."""
+    return sorted(
+        item._replace(block=0, kv_head=item.kv_head + n, kv_heads=1)
+        for item in made.items
+        for n in range(item.kv_heads)
+    )

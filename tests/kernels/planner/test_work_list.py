@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.kernels.planner.lists import AT_POSITIONS, CAUSAL, FEW, MANY, Item, Level, WorkList, make
+from tests.kernels.planner.lists import AT_POSITIONS, CAUSAL, FEW, MANY, Item, Level, WorkList, by_head, make
 
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import NativeError
 from rocade_kernels.work_lists import GraphLimits, WorkPlanner
 
 MASKS = {"none": _abi.MASK_NONE, "causal": _abi.MASK_CAUSAL}
+UNITS = st.sampled_from([1, 2, 3])  # blocks of a compute unit
 SHORT = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -156,8 +157,8 @@ def test_every_visible_key_is_visited_once_and_every_state_merged_once(data: st.
     options = {
         "fixed_split_size": data.draw(st.sampled_from([0, 0, 48, 128])),
         "disable_split": data.draw(st.sampled_from([0, 0, 1])),
-        "few": FEW._replace(blocks=data.draw(st.sampled_from([1, 7, 300]))),
-        "many": MANY._replace(blocks=data.draw(st.sampled_from([1, 7, 300]))),
+        "few": FEW._replace(blocks=data.draw(st.sampled_from([6, 12, 300])), unit_blocks=data.draw(UNITS)),
+        "many": MANY._replace(blocks=data.draw(st.sampled_from([6, 12, 300])), unit_blocks=data.draw(UNITS)),
         "merge_rows": data.draw(st.sampled_from([1, 3, 8])),
         "float_limit": data.draw(st.sampled_from([-1, -1, 0, 100_000, 2_000_000])),
         "launch_ns": data.draw(st.sampled_from([0.0, 3000.0])),
@@ -169,7 +170,7 @@ def test_every_visible_key_is_visited_once_and_every_state_merged_once(data: st.
 LONG = {
     "decode": ([Level([1] * 3, [30000, 9000, 17])], (8, 2)),
     "one head": ([Level([1], [60000])], (1, 1)),
-    "prefill": ([Level([300], [700])], (2, 1)),
+    "prefill": ([Level([300], [7000])], (2, 1)),
     "both shapes": ([Level([60] + [1] * 20, [40000] + [3000] * 20)], (4, 1)),
     "levels": ([Level([20], [20000]), Level([1] * 20, [500] * 20, 0, 10**12)], (4, 2)),
 }
@@ -265,12 +266,8 @@ def test_blocks_of_a_prefill_end_together(rows: int, causal: bool) -> None:
 def test_short_work_is_not_cut() -> None:
     made = make([Level([1], [256])], (8, 8))
     assert made.facts.num_merges == 0
-    assert made.facts.grid == (
-        0,
-        0,
-        8,
-        0,
-    )  # one block a head; the others could only help for less than a merge takes
+    # One block a head; the others could only help for less than a merge takes.
+    assert made.facts.grid == (0, 0, 8, 0)
 
 
 def test_many_heads_of_a_request_are_one_item() -> None:
@@ -362,8 +359,7 @@ def test_graph_plans_have_the_same_places_and_the_same_work(options: dict[str, i
     for level in batches:
         made = make([level], (8, 2), graph=LIMITS, mask=_abi.MASK_CAUSAL, **options)
         free = make([level], (8, 2), mask=_abi.MASK_CAUSAL, **options)
-        strip = [item._replace(block=0) for item in made.items]
-        assert strip == [item._replace(block=0) for item in free.items]
+        assert by_head(made) == by_head(free)
         assert made.merges == free.merges
         f = made.facts
         assert f.bytes <= f.capacity

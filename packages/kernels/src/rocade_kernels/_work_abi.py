@@ -12,7 +12,7 @@ from struct import Struct
 
 from rocade_kernels import _native
 
-WORK_ARGS = Struct("@14q" + 2 * "3q3d" + "d5q")
+WORK_ARGS = Struct("@14q" + 2 * "4q3d" + "d5q")
 WORK_FACTS = Struct("@21q")
 WORK_ITEM = Struct("@2q8iI3i")
 WORK_MERGE = Struct("@6i")

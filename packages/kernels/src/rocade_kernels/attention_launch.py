@@ -7,6 +7,8 @@ from typing import NamedTuple
 HEAD_DIMS = (64, 128, 256)  # other multiples of 8 use the next larger one
 ELEMENT_BYTES = 2
 AMD_WAVE = 64
+WIDE_WAVES = 8  # of a compute unit: this kernel takes so many registers that no more run
+PLACES_BYTES = 64  # of where keys lie, in LDS where registers are few
 TABLE_ENTRY_BYTES = 16  # of one key's place, when tables fit beside the tiles
 
 
@@ -17,6 +19,7 @@ class AttentionShape(NamedTuple):
     keys: int  # of a tile: ranges are visited in steps of this
     threads: int
     lds_bytes: int
+    blocks: int  # of one compute unit that registers leave room for
 
 
 def kernel_dim(head_dim: int) -> int:
@@ -35,6 +38,7 @@ def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShap
     """Shape of the instance for `dim` of HEAD_DIMS, on a GPU with this wave size and LDS."""
     most_keys = lds_bytes // (4 * dim * ELEMENT_BYTES)
     wide = wave == AMD_WAVE
+    blocks = 1 if dim > 128 else 3 if decode else 2  # what narrow waves' kernels are compiled for
     if decode:
         waves = 4 if not wide else 2 if most_keys > 64 else 1
         rows, keys, stages = 16, 32 * waves if wide else 64, 4
@@ -45,7 +49,12 @@ def shape(dim: int, decode: bool, *, wave: int, lds_bytes: int) -> AttentionShap
         waves, stages = 4, 2
         rows, keys = (64, 32) if dim > 128 else (128, 64)
     queries = 0 if wide else rows * dim * ELEMENT_BYTES
-    pair, tables = 2 * keys * dim * ELEMENT_BYTES, 2 * keys * TABLE_ENTRY_BYTES
+    pair, tables = (
+        2 * keys * dim * ELEMENT_BYTES,
+        2 * keys * TABLE_ENTRY_BYTES + (0 if wide else PLACES_BYTES),
+    )
     fit = (lds_bytes - queries - tables) // pair
     stages = max(2, min(fit, stages if wide else 2))
-    return AttentionShape(rows, keys, waves * wave, stages * pair + tables * (fit >= 2) + queries)
+    if wide:
+        blocks = WIDE_WAVES // waves
+    return AttentionShape(rows, keys, waves * wave, stages * pair + tables * (fit >= 2) + queries, blocks)

@@ -247,8 +247,8 @@ class AttentionArgs(Structure):
     """
 
     _fields_ = [
-        ("items", c_void_p),
-        ("first_item", c_void_p),  # int32, one more than blocks
+        ("items", c_void_p),  # AttentionItem: item b is the first one of block b, or has no KV heads
+        ("first_item", c_void_p),  # int32 [blocks + 1], in `items`: a block's others, up to the next block's
         ("q", c_void_p),
         ("k", c_void_p),
         ("v", c_void_p),
@@ -258,7 +258,7 @@ class AttentionArgs(Structure):
         ("partial_lse", c_void_p),
         ("state_out", c_void_p),
         ("state_lse", c_void_p),
-        ("pages", c_void_p),  # int32 page numbers of all requests; null: k and v are dense
+        ("pages", c_void_p),  # int32 page numbers of all requests; for dense k and v, the number 0
         ("positions", c_void_p),  # int32, global position of each token, for items that ask for it
         (
             "mask",
@@ -271,9 +271,9 @@ class AttentionArgs(Structure):
         ("group", c_uint32),  # query heads of a KV head
         ("head_dim", c_uint32),  # a multiple of 8, at most the kernel's
         ("group_magic", c_uint32),  # divides by group; see hip/division.hpp
-        ("page_size", c_uint32),
+        ("page_size", c_uint32),  # 2^31: k and v are dense
         ("page_magic", c_uint32),  # divides by page_size
-        ("num_pages", c_uint32),  # pages beyond are not read
+        ("num_pages", c_uint32),  # pages beyond are not read; 1 when dense
         ("window_left", c_int32),  # negative: none
         ("scale", ctypes.c_float),  # of the logits, natural
         ("soft_cap", ctypes.c_float),  # 0: none
@@ -296,7 +296,7 @@ class MergeItem(Structure):
 
 
 class MergePartialsArgs(Structure):
-    """Merges the partial states of attention; block b takes item b, if there is one.
+    """Merges the partial states of attention; blocks with x = b take item b, if there is one.
 
     Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse
     and state_out, state_lse as in AttentionArgs, a state being one more of every row.
@@ -315,7 +315,7 @@ class MergePartialsArgs(Structure):
         ("packs", c_uint32),  # head_dim / 4
         ("packs_magic", c_uint32),
         ("slices", c_uint32),  # parts of a block that share the states of a row: a power of two
-        ("reserved", c_uint32),
+        ("parts", c_uint32),  # blocks that share an item: the grid's y
     ]
 
 

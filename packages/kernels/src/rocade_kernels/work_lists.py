@@ -20,6 +20,7 @@ class WorkShape(NamedTuple):
     rows: int  # packed query rows of a tile
     keys: int  # of a step
     blocks: int  # that run at the same time
+    unit_blocks: int  # of them, on one compute unit
     step_ns: float  # a tile of rows against a step of keys
     item_ns: float  # what an item costs beside its steps
     piece_ns: float  # a tile of partial results: stored and merged
@@ -58,6 +59,10 @@ class WorkFacts(NamedTuple):
 
     Of the four in `grid` and `first_item` the first two are for paged levels, the others for dense ones; the
     first of two has few query rows a tile, the second many.
+
+    Item b of a launch is the first one of its block b, or says no work (no KV heads); they are followed by
+    those of the next launch. Numbers in `first_item`, counted from there, say where each block's other items
+    are, behind those of all launches.
     """
 
     bytes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -220,9 +221,13 @@ class Launch:
         """The arguments, and all tensors that the kernel may touch."""
         p, items = self.problem, self.work
         self.grid = self.blocks or max(1, len(items))
-        table = (hip_abi.AttentionItem * max(1, len(items)))(*items)
-        raw = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
-        first = torch.tensor([len(items) * b // self.grid for b in range(self.grid + 1)], dtype=torch.int32)
+        shares = [len(items) * b // self.grid for b in range(self.grid + 1)]
+        ranges = [items[begin:end] for begin, end in itertools.pairwise(shares)]
+        others = [item for share in ranges for item in share[1:]]
+        listed = [share[0] if share else hip_abi.AttentionItem() for share in ranges] + others
+        raw = torch.frombuffer(bytearray(b"".join(map(bytes, listed))), dtype=torch.uint8)
+        counts = [0, *(max(0, len(share) - 1) for share in ranges)]
+        first = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32) + self.grid
         flat = torch.tensor([i for pages in p.pages for i in pages] or [0], dtype=torch.int32)
         ends = [start for n, m in zip(p.q_lens, p.kv_lens, strict=True) for start in range(m - n, m)]
         positions = torch.tensor(ends or [0], dtype=torch.int32)
@@ -242,7 +247,7 @@ class Launch:
         bits: torch.Tensor,
     ) -> ctypes.Structure:
         p = self.problem
-        page_size = p.k.shape[1] if p.paged else 1
+        page_size = p.k.shape[1] if p.paged else 1 << 31  # dense: one huge page
         args = hip_abi.AttentionArgs(
             items=items.data_ptr(),
             first_item=first.data_ptr(),
@@ -253,7 +258,7 @@ class Launch:
             lse=self.lse.data_ptr(),
             partial_out=self.partial_out.data_ptr(),
             partial_lse=self.partial_lse.data_ptr(),
-            pages=pages.data_ptr() if p.paged else None,
+            pages=pages.data_ptr(),
             positions=positions.data_ptr() if self.positions else None,
             mask=bits.data_ptr() if p.masks else None,
             **self._strides(),
@@ -263,7 +268,7 @@ class Launch:
             page_size=page_size,
             group_magic=_magic(self.group),
             page_magic=_magic(page_size),
-            num_pages=p.k.shape[0] if p.paged else 0,
+            num_pages=p.k.shape[0] if p.paged else 1,
             window_left=p.rules.window_left,
             scale=p.rules.scale,
             soft_cap=p.rules.soft_cap,

@@ -437,7 +437,7 @@ static_assert(__builtin_offsetof(MergeItem, first) == 12);
 static_assert(__builtin_offsetof(MergeItem, count) == 16);
 static_assert(__builtin_offsetof(MergeItem, reserved) == 20);
 
-/// Merges the partial states of attention; block b takes item b, if there is one.
+/// Merges the partial states of attention; blocks with x = b take item b, if there is one.
 ///
 /// Tensors: partial_out `[states, group, D]` and partial_lse `[states, group]`, fp32 and contiguous; out, lse
 /// and state_out, state_lse as in AttentionArgs, a state being one more of every row.
@@ -464,7 +464,7 @@ struct MergePartialsArgs {
   u32 packs;
   u32 packs_magic;
   u32 slices;
-  u32 reserved;
+  u32 parts;
 };
 static_assert(sizeof(MergePartialsArgs) == 160);
 static_assert(__builtin_offsetof(MergePartialsArgs, merges) == 0);
@@ -489,7 +489,7 @@ static_assert(__builtin_offsetof(MergePartialsArgs, group_magic) == 140);
 static_assert(__builtin_offsetof(MergePartialsArgs, packs) == 144);
 static_assert(__builtin_offsetof(MergePartialsArgs, packs_magic) == 148);
 static_assert(__builtin_offsetof(MergePartialsArgs, slices) == 152);
-static_assert(__builtin_offsetof(MergePartialsArgs, reserved) == 156);
+static_assert(__builtin_offsetof(MergePartialsArgs, parts) == 156);
 
 /// As AppendPagedKvCacheArgs, where tokens and slots have no gaps, alike for keys and values.
 ///

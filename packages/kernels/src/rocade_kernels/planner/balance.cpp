@@ -9,6 +9,12 @@ namespace {
 
 // A block has work for so many times what a cut adds, or cuts do not pay.
 constexpr double kLeastShare = 2.0;
+// Neighbours in the line stay together where no block has more than so many even shares of work: their items
+// are fewer, and so is what there is to plan.
+constexpr double kEven = 1.02;
+// How much faster a block is when others of its compute unit have ended, at most, and what the unit does then
+// of all that it can.
+constexpr double kAloneSpeed = 1.5, kNotAll = 0.98;
 
 class Line {
 public:
@@ -87,18 +93,47 @@ bool is_cut(const Array<WorkPlace>& begin) {
   return false;
 }
 
+// Cuts for all blocks, or for one fewer on each compute unit if that ends sooner: pieces are fewer then,
+// which counts where all is over soon. Returns when the last block ends; the best cut is in `share.other`.
+double cut_apart(const rk_work_shape& facts, WorkShare& share, Line& line, int64_t most) {
+  const double apart = line.cut(share.other, most, true);
+  const int64_t fewer = facts.blocks / facts.unit_blocks * (facts.unit_blocks - 1);
+  if (fewer == 0 || most <= fewer)
+    return apart;
+  const double other = line.cut(share.third, fewer, true) / block_speed(facts, facts.unit_blocks - 1);
+  if (other >= apart)
+    return apart;
+  share.other.swap(share.third);
+  return other;
+}
+
 } // namespace
+
+double block_speed(const rk_work_shape& shape, int64_t running) {
+  if (running == shape.unit_blocks)
+    return 1;
+  const double each = static_cast<double>(shape.unit_blocks) / static_cast<double>(running);
+  return each * kNotAll < kAloneSpeed ? each * kNotAll : kAloneSpeed;
+}
 
 void balance(rk_work_planner& plan, int launch) {
   WorkShare& share = plan.shares[launch];
   share.cut = false;
   share.begin.resize(0);
+  share.dealt.resize(0);
   if (share.order.size() == 0)
     return;
   const rk_work_shape& facts = plan.shape_of(launch);
   Line line(plan, share, launch);
-  const double whole = line.cut(share.begin, facts.blocks, false);
+  double whole = line.cut(share.begin, facts.blocks, false);
   const double even = share.total / static_cast<double>(facts.blocks);
+  if (whole > even * kEven) {
+    const double dealt = deal(plan, launch);
+    if (dealt < whole)
+      whole = dealt;
+    else
+      share.dealt.resize(0);
+  }
   if (!plan.free_to_cut() || whole <= even + plan.args.launch_ns)
     return;
   const double least =
@@ -107,9 +142,10 @@ void balance(rk_work_planner& plan, int launch) {
   blocks = blocks < share.cut_blocks ? blocks : share.cut_blocks;
   if (blocks <= 1)
     return;
-  const double apart = line.cut(share.other, blocks, true);
+  const double apart = cut_apart(facts, share, line, blocks);
   if (apart + plan.args.launch_ns < whole && is_cut(share.other)) {
     share.begin.swap(share.other);
+    share.dealt.resize(0);
     share.cut = true;
   }
 }

@@ -129,6 +129,10 @@ void number_states(rk_work_planner& plan) {
   plan.num_states = plan.num_items = 0;
   for (int launch = 0; launch < kLaunches; ++launch) {
     const WorkShare& share = plan.shares[launch];
+    if (share.dealt.size() > 0) {
+      plan.num_items += share.dealt.size() * plan.tiles[launch % kShapes];
+      continue;
+    }
     if (!share.cut && plan.cover.size() == 0) { // nothing is partial
       plan.num_items += final_items(plan, share, plan.tiles[launch % kShapes]);
       continue;

@@ -15,7 +15,8 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 bool is_shape(const rk_work_shape& shape) {
   return shape.rows >= 1 && shape.rows <= 1 << 16 && shape.keys >= 1 && shape.keys <= 1 << 16 &&
-         shape.blocks >= 1 && shape.blocks <= 1 << 20 && shape.step_ns > 0 && shape.item_ns > 0 &&
+         shape.blocks >= 1 && shape.blocks <= 1 << 20 && shape.unit_blocks >= 1 &&
+         shape.blocks % shape.unit_blocks == 0 && shape.step_ns > 0 && shape.item_ns > 0 &&
          shape.piece_ns >= 0 && shape.step_ns < 1e9 && shape.item_ns < 1e9 && shape.piece_ns < 1e9;
 }
 
@@ -219,8 +220,13 @@ rk_status lay_out(rk_work_planner& plan) {
   at += aligned(most.pieces * static_cast<int64_t>(sizeof(int32_t)));
   f.positions = most.positions > 0 ? at : -1;
   f.items = at += aligned(most.positions * static_cast<int64_t>(sizeof(int32_t)));
-  f.bytes = at + now.items * static_cast<int64_t>(sizeof(rk_work_item));
-  f.capacity = at + most.items * static_cast<int64_t>(sizeof(rk_work_item));
+  int64_t first = 0, used = 0; // places of blocks' first items, and those that hold one
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    first += most.blocks[launch];
+    used += plan.shares[launch].busy_blocks();
+  }
+  f.bytes = at + (first + now.items - used) * static_cast<int64_t>(sizeof(rk_work_item));
+  f.capacity = at + (first + most.items) * static_cast<int64_t>(sizeof(rk_work_item));
   f.lse_offset = aligned(most.states * plan.state_bytes() * plan.args.head_dim);
   f.float_bytes = plan.float_bytes(most.states);
   f.num_items = now.items;
@@ -229,28 +235,34 @@ rk_status lay_out(rk_work_planner& plan) {
   return f.capacity > kMaxBytes || now.items > INT32_MAX ? RK_TOO_LONG : RK_OK;
 }
 
-// Writes the items of one launch, block after block.
+// Writes the items of one launch, block after block: each block's first one to its own place, others behind
+// each other.
 class Writer {
 public:
-  Writer(const rk_work_planner& plan, int launch, rk_work_item* to, int32_t* first)
+  Writer(const rk_work_planner& plan, int launch, rk_work_item* own, rk_work_item* rest, int32_t* first)
       : plan_(plan), share_(plan.shares[launch]), keys_(plan.shape_of(launch).keys),
         tiles_(plan.tiles[launch % kShapes]), rows_(static_cast<int32_t>(plan.shape_of(launch).rows)),
-        to_(to), first_(first) {}
+        own_(own), rest_(rest), first_(first) {}
 
-  // Returns where the next launch's items go. `split` is the next partial element, and moves on.
-  rk_work_item* write(const rk_work_item* items, const WorkSplit*& split) {
+  // Returns where the next launch's others go. `split` is the next partial element, and moves on.
+  rk_work_item* write(const WorkSplit*& split) {
     split_ = split;
     split_end_ = plan_.splits.end();
-    const int64_t blocks = share_.blocks();
-    for (int64_t b = 0; b < blocks; ++b) {
-      first_[b] = static_cast<int32_t>(to_ - items);
-      write_block(share_.begin[b], share_.begin[b + 1]);
+    const int64_t blocks = share_.blocks(), all = plan_.facts.grid[&share_ - plan_.shares];
+    for (int64_t b = 0; b < all; ++b) {
+      first_[b] = static_cast<int32_t>(rest_ - own_);
+      next_ = own_ + b;
+      if (b < blocks && share_.dealt.size() > 0)
+        write_dealt(share_.dealt_first[b], share_.dealt_first[b + 1]);
+      else if (b < blocks)
+        write_block(share_.begin[b], share_.begin[b + 1]);
+      if (next_ != nullptr) // no work
+        memset(static_cast<void*>(next_), 0, sizeof *next_);
     }
-    const int64_t all = plan_.args.graph != 0 ? plan_.facts.grid[&share_ - plan_.shares] : blocks;
-    for (int64_t b = blocks; b <= all; ++b) // the rest has no work
-      first_[b] = static_cast<int32_t>(to_ - items);
+    if (all > 0)
+      first_[all] = static_cast<int32_t>(rest_ - own_);
     split = split_;
-    return to_;
+    return rest_;
   }
 
 private:
@@ -274,6 +286,14 @@ private:
     }
   }
 
+  void write_dealt(int32_t at, int32_t end) {
+    for (; at < end; ++at) {
+      const WorkDeal& element = share_.dealt[at];
+      const WorkUnit& unit = plan_.units[element.unit];
+      write_element(unit, element.unit, element.head, 0, unit.steps);
+    }
+  }
+
   // Field by field into place: see Array::add.
   rk_work_item& write_item(const WorkUnit& unit, int32_t head, int32_t heads, int32_t state) {
     // Read before the first store, which for all that the compiler knows might change what is read.
@@ -286,7 +306,8 @@ private:
                   q_position = unit.q_position, kv_position = unit.kv_position,
                   mask_step = masked ? node.kv_len : 0;
     const uint32_t flags = unit.flags;
-    rk_work_item& item = *to_++;
+    rk_work_item& item = next_ != nullptr ? *next_ : *rest_++;
+    next_ = nullptr;
     item.mask_bit = mask_bit;
     item.kv_base = kv_base;
     item.q_begin = row;
@@ -326,8 +347,10 @@ private:
   const WorkShare& share_;
   const int64_t keys_, tiles_;
   const int32_t rows_;
-  rk_work_item* to_;
-  int32_t* first_;
+  rk_work_item* const own_; // of block 0
+  rk_work_item* rest_;
+  rk_work_item* next_ = nullptr; // of a block that has no item yet
+  int32_t* const first_;         // [blocks + 1], of each block's others, counted from own_
   const WorkSplit *split_ = nullptr, *split_end_ = nullptr;
   int32_t piece_ = 0;
 };
@@ -343,9 +366,11 @@ template <class T> void copy_out(char* to, const Array<T>& from) {
 bool rk_work_planner::failed() const {
   bool any = tree.nodes.failed() || tree.levels.failed() || tree.row_position.failed() || units.failed() ||
              splits.failed() || cover.failed() || cover_first.failed() || cover_units.failed() ||
-             merges.failed() || pieces.failed();
+             merges.failed() || pieces.failed() || by_cost.failed() || loads.failed() || slots.failed() ||
+             heap.failed() || owners.failed() || homes.failed();
   for (const rk::WorkShare& share : shares)
-    any |= share.order.failed() || share.begin.failed() || share.other.failed();
+    any |= share.order.failed() || share.begin.failed() || share.other.failed() || share.third.failed() ||
+           share.dealt.failed() || share.dealt_first.failed();
   return any;
 }
 
@@ -401,11 +426,14 @@ int32_t rk_work_write(const rk_work_planner* planner, void* to) {
   const rk_work_facts& f = planner->facts;
   char* out = static_cast<char*>(to);
   rk_work_item* items = reinterpret_cast<rk_work_item*>(out + f.items);
-  rk_work_item* next = items;
+  rk_work_item *own = items, *rest = items;
+  for (int launch = 0; launch < rk::kLaunches; ++launch)
+    rest += f.grid[launch];
   const rk::WorkSplit* split = planner->splits.begin();
   for (int launch = 0; launch < rk::kLaunches; ++launch) {
     int32_t* first = reinterpret_cast<int32_t*>(out + f.first_item[launch]);
-    next = rk::Writer(*planner, launch, next, first).write(items, split);
+    rest = rk::Writer(*planner, launch, own, rest, first).write(split);
+    own += f.grid[launch];
   }
   const int32_t count[4] = {static_cast<int32_t>(f.num_merges), 0, 0, 0};
   memcpy(out + f.merge_count, count, sizeof count);
@@ -413,7 +441,8 @@ int32_t rk_work_write(const rk_work_planner* planner, void* to) {
   rk::copy_out(out + f.pieces, planner->pieces);
   if (f.positions >= 0)
     rk::copy_out(out + f.positions, planner->tree.row_position);
-  return next - items == f.num_items ? RK_OK : RK_BAD_ARGUMENT;
+  const char* end = reinterpret_cast<const char*>(rest);
+  return end == out + f.bytes ? RK_OK : RK_BAD_ARGUMENT;
 }
 
 } // extern "C"

@@ -12,12 +12,13 @@ extern "C" {
 // A shape of the attention kernel, and what it costs on one device. Times are nanoseconds of one block while
 // all blocks run.
 typedef struct rk_work_shape {
-  int64_t rows;    // packed query rows of a tile
-  int64_t keys;    // of a step; ranges are visited step by step
-  int64_t blocks;  // that run at the same time
-  double step_ns;  // a tile of rows against a step of keys
-  double item_ns;  // what every item costs beside its steps
-  double piece_ns; // a tile whose result is partial: stored and merged
+  int64_t rows;        // packed query rows of a tile
+  int64_t keys;        // of a step; ranges are visited step by step
+  int64_t blocks;      // that run at the same time
+  int64_t unit_blocks; // of them, on one compute unit: block b runs on unit b % (blocks / unit_blocks)
+  double step_ns;      // a tile of rows against a step of keys
+  double item_ns;      // what every item costs beside its steps
+  double piece_ns;     // a tile whose result is partial: stored and merged
 } rk_work_shape;
 
 typedef struct rk_work_args {
@@ -50,11 +51,11 @@ typedef struct rk_work_facts {
   int64_t float_bytes; // of the partial states: values [states, group, head_dim], then lse [states, group]
   int64_t lse_offset;  // of the lse within them
   int64_t grid[4];     // blocks of each launch, 0: none; paged levels few rows, many rows, then dense levels
-  int64_t first_item[4];
-  int64_t merge_grid; // merge items to launch; 0: no merge
+  int64_t first_item[4]; // int32 [blocks + 1]: where a block's other items are, from its launch's first on
+  int64_t merge_grid;    // merge items to launch; 0: no merge
   int64_t merge_count, merges, pieces;
   int64_t positions; // -1: none
-  int64_t items;
+  int64_t items;     // the first ones of all launches' blocks, launch after launch, then all others
   int64_t num_items, num_merges, num_states;
 } rk_work_facts;
 

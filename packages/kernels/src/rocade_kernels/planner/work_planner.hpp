@@ -4,6 +4,8 @@
 // A unit is a run of tokens of one request, as many as a tile holds, against the keys of one level that they
 // see. With each KV head it is an element: what one block does, or what several blocks share by keys.
 #pragma once
+#include <math.h>
+
 #include "../cpu/planner.hpp"
 #include "work_list.h"
 
@@ -38,17 +40,34 @@ struct WorkSplit {
   int32_t first_state, count;
 };
 
+// An element: a unit (of `units`) with one KV head.
+struct WorkDeal {
+  int32_t unit, head;
+};
+
 // What balance.cpp decides for one launch.
 struct WorkShare {
-  Array<int32_t> order;   // units of this launch
-  Array<WorkPlace> begin; // of each block, and the end
-  Array<WorkPlace> other; // the candidate that lost
-  int64_t steps;          // of all units, for one KV head
-  double total;           // of all elements, nanoseconds
-  int64_t cut_blocks;     // blocks at most when elements are cut
-  bool cut;               // some block begins within an element
+  Array<int32_t> order;          // units of this launch
+  Array<WorkPlace> begin;        // of each block, and the end
+  Array<WorkPlace> other, third; // candidates that lost
+  int64_t steps;                 // of all units, for one KV head
+  double total;                  // of all elements, nanoseconds
+  int64_t cut_blocks;            // blocks at most when elements are cut
+  bool cut;                      // some block begins within an element
+  // Whole elements in the order of the blocks that they are dealt to, instead of `begin`. Empty: not dealt.
+  Array<WorkDeal> dealt;
+  Array<int32_t> dealt_first; // [blocks + 1], into `dealt`
 
-  int64_t blocks() const { return begin.size() > 0 ? begin.size() - 1 : 0; }
+  int64_t blocks() const {
+    return dealt.size() > 0 ? dealt_first.size() - 1 : begin.size() > 0 ? begin.size() - 1 : 0;
+  }
+  // Blocks with work: of a line, all of them.
+  int64_t busy_blocks() const {
+    int64_t busy = dealt.size() > 0 ? 0 : blocks();
+    for (int64_t b = 0; dealt.size() > 0 && b < blocks(); ++b)
+      busy += dealt_first[b + 1] > dealt_first[b];
+    return busy;
+  }
 };
 
 } // namespace rk
@@ -63,7 +82,11 @@ struct rk_work_planner {
   rk::Array<int32_t> cover_units;
   rk::Array<rk_work_merge> merges;
   rk::Array<int32_t> pieces;
-  rk_work_args args; // the arrays it points to are not kept
+  rk::Array<int64_t> by_cost;       // of one launch's units, when they are dealt
+  rk::Array<double> loads, slots;   // of compute units, of blocks
+  rk::Array<int32_t> heap;          // compute units, the least loaded first
+  rk::Array<int32_t> owners, homes; // compute units and blocks of elements
+  rk_work_args args;                // the arrays it points to are not kept
   int64_t first_entry_of_level[64];
   int64_t group, heads;
   int64_t tokens[rk::kShapes]; // that a tile holds, at least 1
@@ -92,7 +115,10 @@ namespace rk {
 
 rk_status list_units(rk_work_planner& plan); // units.cpp
 void balance(rk_work_planner& plan, int launch);
-void find_cover(rk_work_planner& plan); // merges.cpp
+/// How fast a block is while so many of its compute unit run: 1 while all do.
+double block_speed(const rk_work_shape& shape, int64_t running);
+double deal(rk_work_planner& plan, int launch); // deal.cpp
+void find_cover(rk_work_planner& plan);         // merges.cpp
 void number_states(rk_work_planner& plan);
 void list_merges(rk_work_planner& plan);
 

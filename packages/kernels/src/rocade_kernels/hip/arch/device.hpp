@@ -59,7 +59,8 @@ template <class To, class From> ROCADE_DEVICE To bits_as(From x) {
 
 /// The value that `lane` of this wave has. All lanes that are read must be active.
 ROCADE_DEVICE float shuffle(float x, u32 lane) { return bits_as<float>(shuffle(bits_as<u32>(x), lane)); }
-ROCADE_DEVICE u32 shuffle_xor(u32 x, u32 mask) { return shuffle(x, lane_id() ^ mask); }
-ROCADE_DEVICE float shuffle_xor(float x, u32 mask) { return shuffle(x, lane_id() ^ mask); }
+ROCADE_DEVICE float shuffle_xor(float x, u32 mask) {
+  return bits_as<float>(shuffle_xor(bits_as<u32>(x), mask));
+}
 
 } // namespace rocade

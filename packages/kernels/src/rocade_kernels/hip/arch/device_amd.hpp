@@ -18,9 +18,16 @@ ROCADE_DEVICE u32 block_z() { return __builtin_amdgcn_workgroup_id_z(); }
 /// All threads of the block have reached this place, and see each other's LDS and global writes.
 ROCADE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  // The fence waits for LDS by itself, but clang 22 loses that wait where a loop has several ways in (the
+  // emulator found it).
+  asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+
+/// Kernels of a stream run one after the other.
+ROCADE_DEVICE void let_next_start() {}
+ROCADE_DEVICE void wait_for_previous() {}
 
 /// The lanes of the wave have reached this place; they always do so together.
 ROCADE_DEVICE void wave_barrier() { __builtin_amdgcn_wave_barrier(); }
@@ -37,6 +44,9 @@ ROCADE_DEVICE float made_here(float x) { return x; }
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane * 4), static_cast<int>(x)));
 }
+
+/// The value of the lane whose number differs in the bits of `mask`.
+ROCADE_DEVICE u32 shuffle_xor(u32 x, u32 mask) { return shuffle(x, thread_id() % kWave ^ mask); }
 
 /// `x`, about which the compiler knows nothing any more. Neighbouring accesses at such offsets stay apart:
 /// the compiler would join them into wide ones that are not aligned.

@@ -19,6 +19,21 @@ ROCADE_DEVICE u32 block_z() { return static_cast<u32>(__nvvm_read_ptx_sreg_ctaid
 /// All threads of the block have reached this place, and see each other's LDS and global writes.
 ROCADE_DEVICE void barrier() { __syncthreads(); }
 
+/// The kernel behind this one may start where it can: it waits by itself. Only if the launch allows it.
+ROCADE_DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// The kernel in front of this one has ended, and what it wrote is there. Nothing that it writes, or that
+/// others wrote since it began, may be read before.
+ROCADE_DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// The threads of the warp that have not ended have reached this place.
 ROCADE_DEVICE void wave_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
 
@@ -35,6 +50,12 @@ ROCADE_DEVICE float made_here(float x) {
 ROCADE_DEVICE u32 shuffle(u32 x, u32 lane) {
   return static_cast<u32>(
       __nvvm_shfl_sync_idx_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(lane), 31));
+}
+
+/// The value of the lane whose number differs in the bits of `mask`.
+ROCADE_DEVICE u32 shuffle_xor(u32 x, u32 mask) {
+  return static_cast<u32>(
+      __nvvm_shfl_sync_bfly_i32(0xffffffffu, static_cast<int>(x), static_cast<int>(mask), 31));
 }
 
 /// `x`; see the AMD one. This compiler does not join accesses unless they are aligned.

@@ -7,6 +7,10 @@ namespace rocade {
 /// Place in the wave. Where registers are scarce it is read anew, so that what is made of it is not kept.
 ROCADE_DEVICE int lane_again() { return static_cast<int>(lane_id()); }
 
+/// `x`; see the NVIDIA ones.
+ROCADE_DEVICE u32 kept(u32 x) { return x; }
+ROCADE_DEVICE u32 again(u32 x) { return x; }
+
 /// Whether the condition holds in any lane of the wave; the same in all lanes.
 ROCADE_DEVICE bool any_lane(bool condition) { return __builtin_amdgcn_ballot_w64(condition) != 0; }
 

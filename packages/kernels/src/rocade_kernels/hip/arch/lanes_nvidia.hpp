@@ -11,6 +11,16 @@ ROCADE_DEVICE int lane_again() {
   return lane;
 }
 
+/// `x`, which is kept in a register: a shuffle is nothing that ptxas does again. What it can make of the
+/// thread's number it makes anew in loops, which takes longer than a read of LDS.
+ROCADE_DEVICE u32 kept(u32 x) { return shuffle_xor(x, 0); }
+
+/// The same value, but what was made of it before is made again: nothing else is kept for it.
+ROCADE_DEVICE u32 again(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Whether the condition holds in any lane of the warp; the same in all lanes.
 ROCADE_DEVICE bool any_lane(bool condition) { return __nvvm_vote_any_sync(0xffffffffu, condition); }
 

@@ -28,10 +28,20 @@ template <class V> ROCADE_DEVICE void write_lds(LdsBytes to, V value) {
   *(__attribute__((address_space(3))) V*)to = value;
 }
 
-/// Starts a copy of kCopyBytes a lane: lane L's go to `to` + kOffset + L * kCopyBytes. `to` is the same in
-/// all lanes. Lanes that are not active copy nothing. The compiler does not see the copy: wait with
-/// `copies_done`.
-template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* from) {
+/// `at` with other bits.
+ROCADE_DEVICE LdsBytes flipped(LdsBytes at, u32 bits) {
+  return reinterpret_cast<LdsBytes>(reinterpret_cast<u32>(at) ^ bits);
+}
+
+/// What `copy_to_lds` is given as `part`, where this wave's share begins at `begin`: of the wave.
+inline constexpr bool kPartOfLane = false;
+ROCADE_DEVICE u32 copy_part(u32 begin) { return begin; }
+
+/// Starts a copy of kCopyBytes a lane, which must be wanted: lane L's go to `to` + `part` + kOffset + L *
+/// kCopyBytes. `to` and `part` are the same in all lanes. Lanes that are not active copy nothing. The
+/// compiler does not see the copy: wait with `copies_done`.
+template <int kOffset> ROCADE_DEVICE void copy_to_lds(bool, LdsBytes tile, u32 part, const void* from) {
+  const LdsBytes to = tile + part;
   static_assert(kCopyBytes == 4 || kCopyBytes == 16);
   // One wait state between M0 and a global load to LDS (CDNA3 ISA, 4.5). The compiler sets M0 wherever it
   // needs it.
@@ -44,6 +54,9 @@ template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* f
                  "n"(kOffset)
                  : "memory", "scc");
 }
+
+/// Copies are counted one by one.
+inline constexpr bool kCopyGroups = false;
 
 /// Ends a group of copies, which `copies_done` counts: nothing to do here.
 ROCADE_DEVICE void end_copies() {}

@@ -14,7 +14,7 @@ using LdsBytes = __attribute__((address_space(3))) char*;
 
 /// Shared memory of the block; the launch says how much.
 #define ROCADE_BLOCK_LDS(name, bytes)                                                                        \
-  extern ROCADE_SHARED __attribute__((aligned(128))) char name##_bytes[];                                    \
+  extern ROCADE_SHARED __attribute__((aligned(1024))) char name##_bytes[];                                   \
   const rocade::LdsBytes name = (rocade::LdsBytes)name##_bytes
 
 template <class V> ROCADE_DEVICE V read_lds(LdsBytes from) {
@@ -26,12 +26,26 @@ template <class V> ROCADE_DEVICE void write_lds(LdsBytes to, V value) {
 
 ROCADE_DEVICE u32 lds_address(LdsBytes at) { return static_cast<u32>(reinterpret_cast<u64>(at)); }
 
-/// Starts a copy of 16 bytes a lane: lane L's go to `to` + kOffset + 16 L.
-template <int kOffset> ROCADE_DEVICE void copy_to_lds(LdsBytes to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(lds_address(to) + kOffset + 16 * lane_id()),
-               "l"(from)
+/// `at` with other bits. One instruction, where an address that is rearranged and then a sum takes three.
+ROCADE_DEVICE LdsBytes flipped(LdsBytes at, u32 bits) {
+  return reinterpret_cast<LdsBytes>(static_cast<u64>(lds_address(at) ^ bits));
+}
+
+/// What `copy_to_lds` is given as `part`, where this wave's share begins at `begin`: of each lane.
+inline constexpr bool kPartOfLane = true;
+ROCADE_DEVICE u32 copy_part(u32 begin) { return kept(begin + 16 * lane_id()); }
+
+/// Starts a copy of 16 bytes a lane, if it is wanted: lane L's go to `to` + kOffset + 16 L, from where the
+/// wave's share begins.
+template <int kOffset> ROCADE_DEVICE void copy_to_lds(bool wanted, LdsBytes to, u32 part, const void* from) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;\n\t"
+               "@p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(lds_address(to) + part + kOffset),
+               "l"(from), "r"(static_cast<u32>(wanted))
                : "memory");
 }
+
+/// Copies are counted in groups, which may be empty.
+inline constexpr bool kCopyGroups = true;
 
 /// Ends a group of copies, which `copies_done` counts.
 ROCADE_DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -38,23 +38,28 @@ struct Shape {
   using KeyTile = SharedTile<T, kKeys, kDim, AlongRows<kRowBytes>, kWaves>;
   using ValueTile = SharedTile<T, kKeys, kDim, AcrossRows<kRowBytes, P::kColumns>, kWaves>;
   static constexpr int kPairBytes = KeyTile::kBytes + ValueTile::kBytes;
-  using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest>;
-  static constexpr int kQueryBytes = kRowWaves * Queries::kBytes;
+  using Queries = RestingOperands<P, kRowTiles, kDimSteps, kQueriesRest, kRowWaves * kWave * kChunk>;
 
   // Pairs of tiles: as many as fit beside the rest, at least two.
   static constexpr int kFit =
-      (kTarget.lds_bytes - kQueryBytes - LdsTable<kKeys, kThreads>::kBytes) / kPairBytes;
+      (kTarget.lds_bytes - Queries::kBytes - LdsTable<kKeys, kThreads>::kBytes) / kPairBytes;
   static constexpr int kStages = kFit < 2 ? 2 : kFit < kMostStages ? kFit : kMostStages;
   static constexpr int kTilesBytes = kStages * kPairBytes;
   using Table = typename TableOf<kKeys, kThreads, (kFit >= 2)>::type;
   using Copies = KeyCopies<KeyTile, ValueTile, Table, kStages>;
   static constexpr int kTablesEnd = kTilesBytes + Table::kBytes;
-  static constexpr int kLdsBytes = kTablesEnd + kQueryBytes;
+  static constexpr int kLdsBytes = kTablesEnd + Queries::kBytes;
   static_assert(kLdsBytes <= kTarget.lds_bytes);
 
   // Copies queue in front of the reads of matrix operands where they share a path: then they start behind
   // them.
   static constexpr bool kRefillLate = kWave != 64 && kKeyWaves == 1;
+  // Queries that go to LDS are waited for, so the first pages are looked up in front of them. Scalar
+  // registers have no room for both.
+  static constexpr bool kQueriesFirst = kWave == 64;
+  // Tiles that every row sees whole have code of their own where registers are scarce: what masks need would
+  // leave it none to read operands ahead.
+  static constexpr bool kPlainApart = kWave != 64;
 
   using Logits = RegisterTile<P, kRowTiles, kKeyTiles>;
   using Output = RegisterTile<P, kRowTiles, kOutTiles>;
@@ -65,6 +70,8 @@ template <class S> struct Attend {
   using T = typename S::T;
   using P = typename S::P;
   using Operand = typename P::Operand;
+  using KeyReader = RowReader<typename S::KeyTile, P>;
+  using ValueReader = ColumnReader<typename S::ValueTile, P>;
   static constexpr int kLaneRows = S::kRowTiles * P::kLaneRows;
 
   const Args& args;
@@ -72,42 +79,49 @@ template <class S> struct Attend {
   const Rows rows;
   const LdsBytes lds;
   const u32 wave, row_wave, key_wave;
-  float scale; // of logits, log2, never negative
+  const u32 copied;                 // of a tile: where this lane's, or this wave's, copies go
+  u32 key_part = 0, value_part = 0; // of a pair of tiles: where this lane's operands begin
+  float scale;                      // of logits, log2, never negative
   typename S::Queries queries;
   KeyRange visible[kLaneRows]; // to this lane's rows
   KeyRange seen, all_see;      // of any, and of every, row of this wave
   KeyRange visited;            // by the block
+  KeyRange plain = {0, 0};     // tiles that begin here: all rows of the block see them whole, without a cap
   Softmax<P, S::kRowTiles> softmax;
   typename S::Output output;
 
   ROCADE_DEVICE Attend(const Args& a, const Item& item, u32 kv_head, LdsBytes block_lds)
       : args(a), mask(a, item), rows(a, item, kv_head, S::kBlockRows), lds(block_lds),
         wave(static_cast<u32>(uniform(static_cast<i32>(wave_id())))), row_wave(wave / S::kKeyWaves),
-        key_wave(wave % S::kKeyWaves), queries(block_lds + S::kTablesEnd + row_wave * S::Queries::kBytes) {
+        key_wave(wave % S::kKeyWaves), copied(copy_part(wave * S::KeyTile::kWaveBytes)),
+        queries(block_lds + S::kTablesEnd + query_part()) {
+    if constexpr (kTranspose == Transpose::matrices) {
+      key_part = kept(key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes) + KeyReader(lane()).first());
+      value_part = kept(key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes) + ValueReader::first());
+    }
     output.clear();
     find_visible();
-    load_queries();
+    if constexpr (S::kQueriesFirst)
+      load_queries();
   }
 
   ROCADE_DEVICE void run() {
-    const typename S::Table table(KeySource{args, rows.item, rows.kv_head}, visited.end,
-                                  lds + S::kTilesBytes);
-    typename S::Copies copies(table, wave, args.head_dim * static_cast<u32>(sizeof(T)));
-    copies.begin(visited.begin, lds);
-    for (i32 tile = visited.begin; tile < visited.end; tile += S::kKeys) {
-      const LdsBytes pair = copies.wait(tile, lds);
-      if constexpr (!S::kRefillLate)
-        copies.refill(tile, lds);
-      const i32 first = tile + static_cast<i32>(key_wave) * S::kWaveKeys;
-      const bool meets = KeyRange{first, first + S::kWaveKeys}.meets(seen);
-      typename S::Logits logits;
-      if (meets)
-        multiply_keys(logits, pair);
-      if constexpr (S::kRefillLate)
-        copies.refill(tile, lds);
-      if (meets)
-        attend_tile(logits, first, pair + S::KeyTile::kBytes);
+    const KeySource from{args, rows.item, rows.kv_head};
+    const typename S::Table table(from, visited.end, lds + S::kTilesBytes);
+    typename S::Copies copies(table, wave, copied, args.head_dim * static_cast<u32>(sizeof(T)));
+    copies.look_up(from, visited.begin);
+    if constexpr (!S::kQueriesFirst)
+      load_queries();
+    copies.begin(from, visited.begin, lds);
+    i32 tile = visited.begin;
+    while (S::kPlainApart && tile < visited.end) {
+      for (; tile >= plain.begin && tile < plain.end; tile += S::kKeys)
+        visit<true>(copies, tile, copies.wait(tile, lds));
+      for (; tile < visited.end && (tile < plain.begin || tile >= plain.end); tile += S::kKeys)
+        visit<false>(copies, tile, copies.wait(tile, lds));
     }
+    for (; !S::kPlainApart && tile < visited.end; tile += S::kKeys)
+      visit<false>(copies, tile, copies.wait(tile, lds));
     barrier(); // LDS is free again
   }
 
@@ -139,6 +153,33 @@ template <class S> struct Attend {
   }
 
 private:
+  // Where this lane's queries begin; waves side by side over keys have the same ones.
+  ROCADE_DEVICE u32 query_part() const {
+    return kPartOfLane && S::kKeyWaves == 1 ? copied : (row_wave * kWave + lane_id()) * kChunk;
+  }
+
+  // Keys of a tile that are this wave's.
+  ROCADE_DEVICE KeyRange keys_of(i32 tile) const {
+    const i32 first = tile + static_cast<i32>(key_wave) * S::kWaveKeys;
+    return {first, first + S::kWaveKeys};
+  }
+
+  // One tile, and the copies of a later one.
+  template <bool kPlain> ROCADE_DEVICE void visit(typename S::Copies& copies, i32 tile, LdsBytes pair) {
+    if constexpr (!S::kRefillLate)
+      copies.refill(tile, lds);
+    const KeyRange own = keys_of(tile);
+    const bool meets = kPlain || own.meets(seen);
+    typename S::Logits logits;
+    logits.clear(); // also where nothing is multiplied: else they would live from tile to tile
+    if (meets)
+      multiply_keys(logits, pair);
+    if constexpr (S::kRefillLate)
+      copies.refill(tile, lds);
+    if (meets)
+      attend_tile<kPlain>(logits, own, pair + S::KeyTile::kBytes);
+  }
+
   ROCADE_DEVICE u32 row(int k) const {
     return row_wave * S::kWaveRows + static_cast<u32>(k / P::kLaneRows * P::kRows + P::row(k % P::kLaneRows));
   }
@@ -160,7 +201,12 @@ private:
     if (!rows.holds(first))
       seen.end = seen.begin;
     all_see = mask.every(low, high);
-    visited = mask.any(rows.position(0), rows.position(rows.count - 1));
+    const i32 from = rows.position(0), to = rows.position(rows.count - 1);
+    visited = mask.any(from, to);
+    if (S::kPlainApart && args.soft_cap <= 0) {
+      plain = mask.every(from, to);
+      plain.end -= S::kKeys - 1;
+    }
   }
 
   // A negative scale changes the queries' sign instead, so that the largest logit is the largest product.
@@ -196,27 +242,36 @@ private:
   }
 
   // From logits of a tile to its part of the outputs.
-  ROCADE_DEVICE void attend_tile(typename S::Logits& logits, i32 first, LdsBytes values) {
+  template <bool kPlain>
+  ROCADE_DEVICE void attend_tile(typename S::Logits& logits, KeyRange own, LdsBytes values) {
     float factor = scale;
-    if (args.soft_cap > 0)
+    if (!kPlain && args.soft_cap > 0)
       factor = cap(logits);
-    if (!all_see.contains({first, first + S::kWaveKeys}))
-      hide(logits, first);
+    if (!kPlain && !all_see.contains(own))
+      hide(logits, own.begin);
     softmax.follow(logits, factor, output);
     softmax.weigh(logits, factor);
     multiply_values(logits, values);
   }
 
   ROCADE_DEVICE void multiply_keys(typename S::Logits& logits, LdsBytes keys) {
-    const RowReader<typename S::KeyTile, P> reader;
-    const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
-    logits.clear();
+    if constexpr (kTranspose == Transpose::matrices) {
+      const LdsBytes from = keys + key_part;
+      multiply_keys(logits, [&](int n, int s) ROCADE_INLINED { return KeyReader::read_from(from, n, s); });
+    } else {
+      const KeyReader reader(lane_again());
+      const LdsBytes from = keys + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
+      multiply_keys(logits, [&](int n, int s) ROCADE_INLINED { return reader.read(from, n, s); });
+    }
+  }
+
+  template <class F> ROCADE_DEVICE void multiply_keys(typename S::Logits& logits, F&& read) {
     ROCADE_FOR (s, S::kDimSteps) {
       Operand operands[S::kRowTiles];
       ROCADE_FOR (m, S::kRowTiles)
         operands[m] = queries.get(m, s);
       ROCADE_FOR (n, S::kKeyTiles) {
-        const Operand columns = reader.read(from, n, s);
+        const Operand columns = read(n, s);
         ROCADE_FOR (m, S::kRowTiles)
           P::multiply(logits.part[m][n], operands[m], columns);
       }
@@ -224,13 +279,14 @@ private:
   }
 
   ROCADE_DEVICE void multiply_values(const typename S::Logits& weights, LdsBytes values) {
-    using Reader = ColumnReader<typename S::ValueTile, P>;
-    const LdsBytes from = values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
+    const LdsBytes from = kTranspose == Transpose::matrices
+                              ? values
+                              : values + key_wave * static_cast<u32>(S::kWaveKeys * S::kRowBytes);
     ROCADE_FOR (t, S::kKeySteps) {
       Operand operands[S::kRowTiles];
       ROCADE_FOR (m, S::kRowTiles)
         operands[m] = weights_of(weights, m, t);
-      Reader::each_operand(from, t, [&](int i, Operand columns) ROCADE_INLINED {
+      ValueReader::each_operand(from, value_part, t, [&](int i, Operand columns) ROCADE_INLINED {
         ROCADE_FOR (m, S::kRowTiles)
           P::multiply(output.part[m][i], operands[m], columns);
       });
@@ -305,18 +361,21 @@ private:
   }
 };
 
-/// All items of this block, each for its KV heads.
+/// All items of this block, each for its KV heads: item b is the first one of block b, so that only others
+/// wait for where they are. What is needed again is read again: the work between takes all registers.
 template <class S> ROCADE_DEVICE void attend_items(const Args* args, LdsBytes lds) {
-  const auto* first = (const ROCADE_CONSTANT i32*)args->first_item + block_x();
-  const i32 begin = first[0], end = first[1];
-  for (i32 k = begin; k < end; ++k) {
+  const auto* others = (const ROCADE_CONSTANT i32*)args->first_item + block_x();
+  const i32 end = others[1];
+  i32 next = others[0];
+  for (i32 k = static_cast<i32>(block_x());; k = next++) {
     const Item* item = (const Item*)args->items + k;
-    const u32 head = static_cast<u32>(item->kv_head), heads = static_cast<u32>(item->kv_heads);
-    for (u32 n = 0; n < heads; ++n) {
-      Attend<S> attend(*opaque(args), *opaque(item), head + n, lds);
+    for (i32 n = 0; n < opaque(item)->kv_heads; ++n) {
+      Attend<S> attend(*opaque(args), *opaque(item), static_cast<u32>(opaque(item)->kv_head + n), lds);
       attend.run();
       attend.store(*opaque(args), *opaque(item));
     }
+    if (next >= end)
+      return;
   }
 }
 

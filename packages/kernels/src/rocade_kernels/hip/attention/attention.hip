@@ -30,5 +30,6 @@ using Work = Shape<Element, kDim, kWide ? 32 : 16, kRowTiles, kWaves, 1, kKeys, 
 ROCADE_KERNEL(rocade::Work::kThreads, rocade::Work::kBlocks)
 rocade_attention(ROCADE_ARGUMENT rocade::AttentionArgs args) {
   ROCADE_BLOCK_LDS(lds, rocade::Work::kLdsBytes);
+  rocade::let_next_start();
   rocade::attend_items<rocade::Work>(ROCADE_CONSTANT_ARGUMENT(rocade::AttentionArgs, args), lds);
 }

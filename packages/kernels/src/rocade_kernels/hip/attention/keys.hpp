@@ -23,11 +23,24 @@ struct KeySource {
   u32 kv_head;
 };
 
-/// The same, worked out. Strides are in bytes here.
+/// What dense keys say is the size of their one page.
+inline constexpr u32 kDensePage = 1u << 31;
+
+/// Where keys, or values, lie: bytes from one address on.
+struct Strides {
+  u64 base; // the head's first element in page 0
+  i64 row, page;
+
+  ROCADE_DEVICE u64 place(u32 in_page, u32 slot) const {
+    return base + scaled(in_page, page) + scaled(slot, row);
+  }
+};
+
+/// The same as the source, worked out. Dense keys are those of one huge page.
 struct KeyPlaces {
-  u64 k, v; // the head's first element in page 0, or of key 0
+  u64 k, v; // the head's first element in page 0
   i64 k_row, v_row, k_page, v_page;
-  const i32* pages; // of the request; null when dense
+  const i32* pages; // of the request; of dense ones, the number 0
   u32 page_size, page_magic, num_pages;
 
   ROCADE_DEVICE explicit KeyPlaces(const KeySource& from)
@@ -38,58 +51,114 @@ struct KeyPlaces {
         page_size(args.page_size), page_magic(args.page_magic), num_pages(args.num_pages) {
     k = reinterpret_cast<u64>(args.k) + static_cast<u64>(kv_head * args.k_head * element_bytes);
     v = reinterpret_cast<u64>(args.v) + static_cast<u64>(kv_head * args.v_head * element_bytes);
-    if (args.pages != nullptr) {
-      pages = static_cast<const i32*>(args.pages) + item.kv_base;
-    } else {
-      k += static_cast<u64>(item.kv_base * k_row);
-      v += static_cast<u64>(item.kv_base * v_row);
-    }
+    const bool dense = args.page_size == kDensePage;
+    pages = static_cast<const i32*>(args.pages) + (dense ? 0 : item.kv_base);
+    k += static_cast<u64>(dense ? item.kv_base * k_row : 0);
+    v += static_cast<u64>(dense ? item.kv_base * v_row : 0);
   }
 
-  /// Page of a key. A page outside the pool becomes page 0, so that nothing outside is read.
+  ROCADE_DEVICE Strides keys() const { return {k, k_row, k_page}; }
+  ROCADE_DEVICE Strides values() const { return {v, v_row, v_page}; }
+
+  /// A page outside the pool becomes page 0, so that nothing outside is read.
   ROCADE_DEVICE u32 page(i32 key) const {
+    if (kBranches && page_size == kDensePage)
+      return 0;
     const u32 index = static_cast<u32>(pages[divide(static_cast<u32>(key), page_magic)]);
     return index < num_pages ? index : 0;
   }
-
-  /// Where a key of a page lies; the page is 0 when dense.
-  ROCADE_DEVICE Places at(i32 key, u32 page) const {
-    u32 slot = static_cast<u32>(key);
-    if (pages != nullptr)
-      slot -= divide(slot, page_magic) * page_size;
-    return {k + scaled(page, k_page) + scaled(slot, k_row), v + scaled(page, v_page) + scaled(slot, v_row)};
+  /// Where the key, or its value, lies.
+  ROCADE_DEVICE u64 at(i32 key, u32 page, bool value) const {
+    return (value ? values() : keys()).place(page, slot(key));
   }
+  ROCADE_DEVICE Places at(i32 key, u32 page) const {
+    if (kBranches && page_size == kDensePage)
+      return {k + scaled(static_cast<u32>(key), k_row), v + scaled(static_cast<u32>(key), v_row)};
+    return {keys().place(page, slot(key)), values().place(page, slot(key))};
+  }
+
+private:
+  ROCADE_DEVICE u32 slot(i32 key) const {
+    return static_cast<u32>(key) - divide(static_cast<u32>(key), page_magic) * page_size;
+  }
+  static constexpr bool kBranches = kWave == 64; // cost nothing there: all lanes agree
 };
 
-template <bool kKept> struct PlacesOrSource {
-  using type = KeyPlaces;
-};
-template <> struct PlacesOrSource<false> {
-  using type = KeySource;
-};
-/// What tables keep of it: everything where it lies in scalar registers, else nothing that can be had again.
-using KeptPlaces = typename PlacesOrSource<kWave == 64>::type;
+/// The same, without registers: in LDS, where every thread reads what it needs of it.
+struct KeyPlacesInLds {
+  static constexpr int kBytes = 2 * sizeof(Strides) + 2 * sizeof(u64); // a multiple of 16
+  const Args& args;
+  const LdsBytes lds;
 
-/// Rows of tiles in LDS: each entry is worked out by one thread of the block, two tiles ahead, from a page
-/// fetched three tiles ahead. There are two tables of kBytes / 2.
+  ROCADE_DEVICE KeyPlacesInLds(const KeySource& from, LdsBytes place) : args(from.args), lds(place) {
+    if (thread_id() > 0)
+      return;
+    const KeyPlaces places(from);
+    write_lds(lds, places.keys());
+    write_lds(lds + sizeof(Strides), places.values());
+    write_lds(table(), places.pages);
+  }
+
+  ROCADE_DEVICE u32 entry(i32 key) const { return divide(static_cast<u32>(key), args.page_magic); }
+  ROCADE_DEVICE u32 page(i32 key) const {
+    const u32 index = static_cast<u32>(read_lds<const i32*>(table())[entry(key)]);
+    return index < args.num_pages ? index : 0;
+  }
+  ROCADE_DEVICE u64 at(i32 key, u32 page, bool value) const {
+    const u32 slot = static_cast<u32>(key) - entry(key) * args.page_size;
+    const Strides of = read_lds<Strides>(lds + (value ? sizeof(Strides) : 0));
+    return of.place(page, slot);
+  }
+
+private:
+  ROCADE_DEVICE LdsBytes table() const { return lds + 2 * sizeof(Strides); }
+};
+
+/// The same, in scalar registers.
+struct KeyPlacesHeld : KeyPlaces {
+  static constexpr int kBytes = 0;
+  ROCADE_DEVICE KeyPlacesHeld(const KeySource& from, LdsBytes) : KeyPlaces(from) {}
+};
+
+template <bool kScalars> struct WhereKept {
+  using type = KeyPlacesHeld;
+};
+template <> struct WhereKept<false> {
+  using type = KeyPlacesInLds;
+};
+using KeptPlaces = typename WhereKept<kWave == 64>::type;
+
+/// Rows of tiles in LDS: each half of an entry, a key's address or its value's, is worked out by one thread
+/// of the block, two tiles ahead, from a page fetched three tiles ahead. There are two tables.
 template <int kKeys, int kThreads> struct LdsTable {
-  static constexpr int kEntry = sizeof(Places), kBytes = 2 * kKeys * kEntry;
-  static constexpr int kOwn = (kKeys + kThreads - 1) / kThreads; // entries of one thread in a table
-  static constexpr int kAtOnce = 4;                              // rows to look up together
+  static constexpr int kEntry = sizeof(Places), kTable = kKeys * kEntry;
+  static constexpr int kBytes = 2 * kTable + KeptPlaces::kBytes;
+  // A key's address by one thread, its value's by another: where selecting strides costs less than waiting.
+  static constexpr bool kSplit = kWave != 64;
+  static constexpr int kParts = kSplit ? 2 : 1, kAll = kParts * kKeys;
+  static constexpr int kOwn = (kAll + kThreads - 1) / kThreads; // parts of one thread in a table
+  static constexpr int kAtOnce = 4;                             // rows to look up together
 
   const KeptPlaces kept;
   const i32 end;
   const LdsBytes tables;
-  u32 page[kOwn] = {}; // of this thread's entries in the table to come
+  u32 page[kOwn] = {}; // of this thread's parts in the table to come
 
   ROCADE_DEVICE LdsTable(const KeySource& from, i32 keys_end, LdsBytes lds)
-      : kept(from), end(keys_end), tables(lds) {}
+      : kept(from, lds + 2 * kTable), end(keys_end), tables(lds) {}
 
-  /// Makes ready for the copies of the first tile.
-  ROCADE_DEVICE void begin(i32 first) {
-    fetch(first);
-    write(first, 0);
-    fetch(first + kKeys);
+  // Up to the barrier in `begin` places are those of `from`: `kept` may not be there yet.
+
+  /// Looks up the pages of the first tile. `part`: what `copy_part` said, in all of these.
+  ROCADE_DEVICE void look_up(const KeySource& from, i32 first, u32 part) {
+    fetch(KeyPlaces(from), first, part);
+  }
+
+  /// Makes ready for the copies of the first tile, whose pages were looked up.
+  ROCADE_DEVICE void begin(const KeySource& from, i32 first, u32 part) {
+    const KeyPlaces places(from);
+    write(places, first, 0, part);
+    fetch(places, first + kKeys, part);
     barrier();
   }
 
@@ -98,34 +167,43 @@ template <int kKeys, int kThreads> struct LdsTable {
 
   /// Where a row of the opened tile lies.
   ROCADE_DEVICE Places row(int parity, u32 own_row, int step) const {
-    return read_lds<Places>(tables + parity * (kBytes / 2) + own_row * kEntry + step * kEntry);
+    return read_lds<Places>(tables + parity * kTable + own_row * kEntry + step * kEntry);
   }
 
   /// Behind the copies of a tile: makes ready for the next one, behind the next barrier.
-  ROCADE_DEVICE void advance(i32 tile, int parity) {
-    write(tile + kKeys, 1 - parity);
-    fetch(tile + 2 * kKeys);
+  ROCADE_DEVICE void advance(i32 tile, int parity, u32 part) {
+    write(kept, tile + kKeys, 1 - parity, part);
+    fetch(kept, tile + 2 * kKeys, part);
   }
 
 private:
-  ROCADE_DEVICE int entry(int k) const { return static_cast<int>(thread_id()) + k * kThreads; }
-  ROCADE_DEVICE i32 key(i32 tile, int k) const { return smaller(tile + entry(k), end - 1); }
-
-  ROCADE_DEVICE void fetch(i32 tile) {
-    const KeyPlaces places(kept);
-    if (places.pages == nullptr || tile >= end)
-      return;
-    ROCADE_FOR (k, kOwn)
-      if (entry(k) < kKeys)
-        page[k] = places.page(key(tile, k));
+  static ROCADE_DEVICE int own(u32 part, int k) {
+    return static_cast<int>(kPartOfLane ? part / kChunk : thread_id()) + k * kThreads;
   }
-  ROCADE_DEVICE void write(i32 tile, int parity) const {
-    if (tile >= end)
+  static ROCADE_DEVICE bool exists(int own) { return kAll % kThreads == 0 || own < kAll; }
+  ROCADE_DEVICE i32 key(i32 tile, int own) const { return smaller(tile + own / kParts, end - 1); }
+
+  // Tiles behind the last one are worked out, too, where nothing branches: the last key stands for all.
+  ROCADE_DEVICE bool skips(i32 tile) const { return !kCopyGroups && tile >= end; }
+
+  template <class Known> ROCADE_DEVICE void fetch(const Known& places, i32 tile, u32 part) {
+    if (skips(tile))
       return;
-    const KeyPlaces places(kept);
     ROCADE_FOR (k, kOwn)
-      if (entry(k) < kKeys)
-        write_lds(tables + parity * (kBytes / 2) + entry(k) * kEntry, places.at(key(tile, k), page[k]));
+      if (exists(own(part, k)))
+        page[k] = places.page(key(tile, own(part, k)));
+  }
+  template <class Known> ROCADE_DEVICE void write(const Known& places, i32 tile, int parity, u32 part) const {
+    ROCADE_FOR (k, kOwn) {
+      const int at = own(part, k);
+      if (!exists(at))
+        continue;
+      const LdsBytes to = tables + parity * kTable + at * (kEntry / kParts);
+      if constexpr (kSplit)
+        write_lds(to, places.at(key(tile, at), page[k], at % 2 != 0));
+      else
+        write_lds(to, places.at(key(tile, at), page[k]));
+    }
   }
 };
 
@@ -135,15 +213,27 @@ template <int kKeys, int kThreads> struct LaneTable {
   static constexpr int kBytes = 0, kAtOnce = 1;
   static_assert(kKeys <= kWave);
 
+  const Args& args;
   const KeyPlaces places;
   const i32 end;
   u32 page = 0; // of this lane's row in the tile to come
   Places own;
 
-  ROCADE_DEVICE LaneTable(const KeySource& from, i32 keys_end, LdsBytes) : places(from), end(keys_end) {}
+  ROCADE_DEVICE LaneTable(const KeySource& from, i32 keys_end, LdsBytes)
+      : args(from.args), places(from), end(keys_end) {}
 
-  ROCADE_DEVICE void begin(i32 first) { fetch(first); }
-  ROCADE_DEVICE void open(i32 tile) { own = places.at(key(tile), page); }
+  ROCADE_DEVICE void look_up(const KeySource&, i32 first, u32) { fetch(first); }
+  ROCADE_DEVICE void begin(const KeySource&, i32, u32) {}
+  ROCADE_DEVICE void open(i32 tile) {
+    const Args& anew = *opaque(&args); // what it says of pages would take registers all along
+    const u32 at = static_cast<u32>(key(tile));
+    if (anew.page_size == kDensePage) {
+      own = {places.k + scaled(at, places.k_row), places.v + scaled(at, places.v_row)};
+      return;
+    }
+    const u32 slot = at - divide(at, anew.page_magic) * anew.page_size;
+    own = {places.keys().place(page, slot), places.values().place(page, slot)};
+  }
   ROCADE_DEVICE Places row(int, u32 own_row, int step) {
     // One row after the other, worked out here: all at once they would take too many scalar registers.
     keep_order(own.key);
@@ -151,13 +241,17 @@ template <int kKeys, int kThreads> struct LaneTable {
     const i32 from = opaque_uniform(static_cast<i32>(own_row)) + step;
     return {from_lane(own.key, from), from_lane(own.value, from)};
   }
-  ROCADE_DEVICE void advance(i32 tile, int) { fetch(tile + kKeys); }
+  ROCADE_DEVICE void advance(i32 tile, int, u32) { fetch(tile + kKeys); }
 
 private:
   ROCADE_DEVICE i32 key(i32 tile) const { return smaller(tile + lane(), end - 1); }
   ROCADE_DEVICE void fetch(i32 tile) {
-    if (places.pages != nullptr && tile < end)
-      page = places.page(key(tile));
+    const Args& anew = *opaque(&args);
+    if (anew.page_size == kDensePage || tile >= end)
+      return;
+    const u32 entry = divide(static_cast<u32>(key(tile)), anew.page_magic);
+    const u32 index = static_cast<u32>(places.pages[entry]);
+    page = index < anew.num_pages ? index : 0;
   }
 };
 
@@ -178,18 +272,25 @@ template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCo
   const i32 end; // of the keys
   const u32 wave;
   const u32 bytes; // of a row that are there: head_dim may be below kDim
+  u32 part;        // of a tile in LDS that this lane, or its wave, fills first
   int parity = 0;  // of the next tile to be copied
   int used = 0;    // pair of the tile in use
 
-  ROCADE_DEVICE KeyCopies(const Table& rows, u32 this_wave, u32 row_bytes)
-      : table(rows), end(rows.end), wave(this_wave), bytes(row_bytes) {}
+  ROCADE_DEVICE KeyCopies(const Table& rows, u32 this_wave, u32 lane_part, u32 row_bytes)
+      : table(rows), end(rows.end), wave(this_wave), bytes(row_bytes), part(lane_part) {}
+
+  /// Looks up where the first tile is, which takes a while.
+  ROCADE_DEVICE void look_up(const KeySource& from, i32 first) {
+    if (first < end)
+      table.look_up(from, first, part);
+  }
 
   /// Starts the copies of the first tiles.
-  ROCADE_DEVICE void begin(i32 first, LdsBytes lds) {
+  ROCADE_DEVICE void begin(const KeySource& from, i32 first, LdsBytes lds) {
     if (first < end)
-      table.begin(first);
+      table.begin(from, first, part);
     ROCADE_FOR (k, kStages - 1) {
-      if (first + k * kKeys < end) {
+      if (first + (kGroups ? 0 : k * kKeys) < end) {
         if (k > 0)
           barrier(); // the table of this tile was written with the copies of the one before
         start(first + k * kKeys, lds + k * kPairBytes);
@@ -199,7 +300,7 @@ template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCo
 
   /// Waits for a tile, the next one in order, and frees the one before. Returns where the tile lies.
   ROCADE_DEVICE LdsBytes wait(i32 tile, LdsBytes lds) {
-    if (tile + kAhead - kKeys < end)
+    if (kGroups || tile + kAhead - kKeys < end)
       copies_done<kStages - 2, 2 * kCopies>();
     else
       copies_done<0, 0>();
@@ -207,44 +308,55 @@ template <class KeyTile, class ValueTile, class Table, int kStages> struct KeyCo
     return lds + used * kPairBytes;
   }
 
-  /// After `wait`: starts the copies of the tile that takes the place of the freed one.
+  /// After `wait`: starts the copies of the tile that takes the place of the freed one, if there is one.
   ROCADE_DEVICE void refill(i32 tile, LdsBytes lds) {
-    if (tile + kAhead < end)
-      start(tile + kAhead, lds + (used == 0 ? kStages - 1 : used - 1) * kPairBytes);
+    const i32 next = tile + kAhead;
+    if (kGroups || next < end)
+      start(next, lds + (used == 0 ? kStages - 1 : used - 1) * kPairBytes);
     used = used + 1 == kStages ? 0 : used + 1;
   }
 
 private:
-  // Starts the copies of a tile; `lds` is the place of its keys, then its values.
-  ROCADE_DEVICE void start(i32 tile, LdsBytes lds) {
-    const LdsBytes to = lds + wave * KeyTile::kWaveBytes;
+  // Whether copies are counted in groups: then there is one for every tile, and it may be empty. Nothing
+  // branches, so that what is worked out for copies fills the gaps between products.
+  static constexpr bool kGroups = kCopyGroups;
+
+  // Starts the copies of a tile to the place of its keys, which its values follow.
+  ROCADE_DEVICE void start(i32 tile, LdsBytes to) {
     table.open(tile);
+    part = again(part);
+    const bool wanted = tile < end; // else there is no such tile
     each<(kCopies + kAtOnce - 1) / kAtOnce>([&]<int first>()
-                                                ROCADE_INLINED { start_some<first * kAtOnce>(to); });
+                                                ROCADE_INLINED { start_some<first * kAtOnce>(to, wanted); });
     end_copies();
-    table.advance(tile, parity);
+    table.advance(tile, parity, part);
     parity = 1 - parity;
   }
 
   static constexpr int kAtOnce = Table::kAtOnce;
 
-  template <int kFirst> ROCADE_DEVICE void start_some(LdsBytes to) {
+  template <int kFirst> ROCADE_DEVICE void start_some(LdsBytes to, bool wanted) {
     constexpr int kCount = at_most(kCopies - kFirst, kAtOnce);
     Places rows[kCount];
     ROCADE_FOR (k, kCount)
-      rows[k] = table.row(parity, KeyTile::copy_row(wave), KeyTile::copy_step(kFirst + k));
-    each<kCount>([&]<int k>() ROCADE_INLINED { start_copy<kFirst + k>(rows[k], to); });
+      rows[k] = table.row(parity, KeyTile::copy_row(wave, part), KeyTile::copy_step(kFirst + k));
+    each<kCount>([&]<int k>() ROCADE_INLINED { start_copy<kFirst + k>(rows[k], to, wanted); });
   }
+
+  // Where the copies go: worked out anew where that is cheap.
+  ROCADE_DEVICE u32 share() const { return kPartOfLane ? part : wave * KeyTile::kWaveBytes; }
 
   // Columns beyond head_dim get the row's first elements: queries are 0 there, and such outputs are not
   // stored.
   ROCADE_DEVICE u32 within(u32 byte) const { return byte < bytes ? byte : byte % kChunk; }
 
-  template <int c> ROCADE_DEVICE void start_copy(const Places& row, LdsBytes to) const {
-    copy_to_lds<c * KeyTile::kAllBytes>(to, reinterpret_cast<const char*>(row.key) +
-                                                within(KeyTile::copy_byte(wave, c)));
-    copy_to_lds<KeyTile::kBytes + c * ValueTile::kAllBytes>(to, reinterpret_cast<const char*>(row.value) +
-                                                                    within(ValueTile::copy_byte(wave, c)));
+  template <int c> ROCADE_DEVICE void start_copy(const Places& from, LdsBytes to, bool wanted) const {
+    copy_to_lds<c * KeyTile::kAllBytes>(wanted, to, share(),
+                                        reinterpret_cast<const char*>(from.key) +
+                                            within(KeyTile::copy_byte(wave, part, c)));
+    copy_to_lds<KeyTile::kBytes + c * ValueTile::kAllBytes>(wanted, to, share(),
+                                                            reinterpret_cast<const char*>(from.value) +
+                                                                within(ValueTile::copy_byte(wave, part, c)));
   }
 };
 

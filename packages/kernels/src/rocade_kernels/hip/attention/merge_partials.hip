@@ -1,8 +1,9 @@
 // Merges the partial states that attention leaves where keys are split or levels meet, and an optional
 // further state of every row, into final results.
 //
-// A block takes one item: some rows of one KV head. A thread owns four elements of a row; slices of the block
-// take every `slices`-th state of it and meet in LDS.
+// Blocks with the same x share an item: some rows of one KV head. A thread owns four elements of a row;
+// slices of the block take every `slices`-th state of it and meet in LDS. It may start while attention still
+// runs: up to `wait_for_previous` it reads the list alone.
 #include "arch/types.hpp"
 #include "args.hpp"
 #include "compensated.hpp"
@@ -12,7 +13,7 @@
 namespace rocade {
 
 constexpr u32 kThreads = 256;
-constexpr u32 kBatch = 4; // states that a thread loads before it uses the first
+constexpr u32 kBatch = 8; // states that a thread loads before it uses the first
 using Four = Vector<float, 4>;
 
 /// Weighted mean of states, in one pass. A state with an lse of -inf is left out, whatever its values.
@@ -67,23 +68,38 @@ struct Column {
   u32 pack;
 };
 
-/// States slice, slice + slices, ... of an item, four elements of them.
-ROCADE_DEVICE Mean mean_of(const MergePartialsArgs& args, const MergeItem& item, Column column, u32 slice) {
-  const i32* pieces = static_cast<const i32*>(args.pieces) + item.first;
+/// Where the pieces of a batch begin, of states first, first + slices, ...
+struct Pieces {
+  i32 at[kBatch];
+
+  ROCADE_DEVICE Pieces(const MergePartialsArgs& args, const MergeItem& item, u32 first) {
+    const u32 last = static_cast<u32>(item.count) - 1;
+#pragma unroll
+    for (u32 k = 0; k < kBatch; ++k) {
+      const u32 state = first + k * args.slices;
+      at[k] = static_cast<const i32*>(args.pieces)[item.first + (state < last ? state : last)];
+    }
+  }
+};
+
+/// States slice, slice + slices, ... of an item, four elements of them; `pieces` are those of the first
+/// batch.
+ROCADE_DEVICE Mean mean_of(const MergePartialsArgs& args, const MergeItem& item, Column column, u32 slice,
+                           Pieces pieces) {
   const float* lses = static_cast<const float*>(args.partial_lse);
   const Four* values = static_cast<const Four*>(args.partial_out);
   const u32 count = static_cast<u32>(item.count);
   Mean mean;
   for (u32 j = slice; j < count; j += kBatch * args.slices) {
+    if (j > slice)
+      pieces = Pieces(args, item, j);
     float lse[kBatch];
     Four value[kBatch];
     float top = mean.top;
 #pragma unroll
     for (u32 k = 0; k < kBatch; ++k) {
-      const u32 state = j + k * args.slices;
-      const u32 existing = state < count ? state : count - 1;
-      const i64 place = i64{pieces[existing]} * args.group + column.state;
-      lse[k] = state < count ? lses[place] : kNegativeInfinity;
+      const i64 place = i64{pieces.at[k]} * args.group + column.state;
+      lse[k] = j + k * args.slices < count ? lses[place] : kNegativeInfinity;
       value[k] = values[place * args.packs + column.pack];
       top = __builtin_fmaxf(top, lse[k]);
     }
@@ -119,7 +135,7 @@ ROCADE_DEVICE void store_mean(const MergePartialsArgs& args, const MergeItem& it
 
 } // namespace rocade
 
-ROCADE_KERNEL(rocade::kThreads, 4) rocade_merge_partials(ROCADE_ARGUMENT rocade::MergePartialsArgs args) {
+ROCADE_KERNEL(rocade::kThreads, 3) rocade_merge_partials(ROCADE_ARGUMENT rocade::MergePartialsArgs args) {
   using namespace rocade;
   ROCADE_SHARED static Meeting meeting;
   if (block_x() >= static_cast<u32>(*static_cast<const i32*>(args.count)))
@@ -128,12 +144,14 @@ ROCADE_KERNEL(rocade::kThreads, 4) rocade_merge_partials(ROCADE_ARGUMENT rocade:
   const u32 columns = kThreads / args.slices;
   const u32 slice = thread_id() / columns, first = thread_id() % columns;
   const u32 all = static_cast<u32>(item.rows) * args.group * args.packs;
-  for (u32 base = 0; base < all; base += columns) {
+  const Pieces pieces(args, item, slice);
+  wait_for_previous();
+  for (u32 base = block_y() * columns; base < all; base += columns * args.parts) {
     const u32 index = base + first;
     const u32 within = index < all ? index : all - 1; // every thread meets the others
     const u32 state = divide(within, args.packs_magic);
     const Column column = {state, within - state * args.packs};
-    Mean mean = mean_of(args, item, column, slice);
+    Mean mean = mean_of(args, item, column, slice, pieces);
     if (args.slices > 1) {
       meeting.put(mean);
       barrier();

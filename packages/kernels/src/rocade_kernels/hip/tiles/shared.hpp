@@ -73,31 +73,50 @@ template <class Element, int kTileRows, int kTileDim, class TileSwizzle, int kWa
 
   /// Rows between what a lane fills in copy 0 and in copy c.
   static constexpr int copy_step(int c) { return c * kAllBytes / kRowBytes; }
-  /// Row of the tile that this lane fills in copy 0.
-  static ROCADE_DEVICE u32 copy_row(u32 wave) { return (wave * kWave + lane_id()) * kCopyBytes / kRowBytes; }
+  /// Row of the tile that this lane fills in copy 0. `part`: what `copy_part` of its wave's share said.
+  static ROCADE_DEVICE u32 copy_row(u32 wave, u32 part) { return lane_bytes(wave, part) / kRowBytes; }
   /// Byte of the row, in memory, that this lane fetches in copy c.
-  static ROCADE_DEVICE u32 copy_byte(u32 wave, u32 c) {
-    const u32 within = (c * kAllBytes + (wave * kWave + lane_id()) * kCopyBytes) % kRowBytes;
-    const u32 row = copy_row(wave) + c * kAllBytes / kRowBytes % Rearranged::kPeriod;
+  static ROCADE_DEVICE u32 copy_byte(u32 wave, u32 part, u32 c) {
+    const u32 within = (c * kAllBytes + lane_bytes(wave, part)) % kRowBytes;
+    const u32 row = copy_row(wave, part) + c * kAllBytes / kRowBytes % Rearranged::kPeriod;
     return Rearranged::chunk(row, within / kChunk) * kChunk + within % kChunk;
+  }
+
+private:
+  static ROCADE_DEVICE u32 lane_bytes(u32 wave, u32 part) {
+    return kPartOfLane ? part : (wave * kWave + lane_id()) * kCopyBytes;
   }
 };
 
 /// Reads `columns` operands whose depth runs along the tile's rows: logits = queries x keys.
 template <class Tile, class P> struct RowReader {
-  int row, chunk;
+  using Rearranged = typename Tile::Rearranged;
+  static constexpr u32 kStepBytes = P::kDepth / 8 * kChunk;
+  // Rearranging is the same for all operands of a tile, and steps only change other bits of the chunk.
+  static constexpr bool kAlike = P::kColumns % Rearranged::kPeriod == 0;
+  static_assert(kAlike || Rearranged::kPeriod % P::kColumns == 0);
 
-  ROCADE_DEVICE RowReader() : RowReader(lane_again()) {}
-  ROCADE_DEVICE explicit RowReader(int lane) : row(P::read_column(lane)), chunk(P::read_chunk(lane)) {}
+  u32 row, chunk;
+
+  ROCADE_DEVICE explicit RowReader(int lane)
+      : row(static_cast<u32>(P::read_column(lane))), chunk(static_cast<u32>(P::read_chunk(lane))) {}
+
+  /// Of this lane's part of operand 0, step 0, from the tile's start on.
+  ROCADE_DEVICE u32 first() const { return row * Tile::kRowBytes + Rearranged::chunk(row, chunk) * kChunk; }
 
   /// Operand of tile rows kColumns * n + ..., depth step s.
   ROCADE_DEVICE typename P::Operand read(LdsBytes tile, int n, int s) const {
-    static_assert(P::kColumns % Tile::Rearranged::kPeriod == 0 ||
-                  Tile::Rearranged::kPeriod % P::kColumns == 0);
-    const int at = Tile::Rearranged::chunk(row + n * P::kColumns % Tile::Rearranged::kPeriod,
-                                           s * (P::kDepth / 8) + chunk);
+    const u32 at = Rearranged::chunk(row + static_cast<u32>(n * P::kColumns) % Rearranged::kPeriod,
+                                     static_cast<u32>(s) * (P::kDepth / 8) + chunk);
     return read_operand<typename Tile::T>(tile + n * (P::kColumns * Tile::kRowBytes) + row * Tile::kRowBytes +
                                           at * kChunk);
+  }
+
+  /// The same, where `from` is `first()` into a tile that begins at a multiple of its row's bytes.
+  static ROCADE_DEVICE typename P::Operand read_from(LdsBytes from, int n, int s) {
+    static_assert(kAlike);
+    return read_operand<typename Tile::T>(flipped(from, static_cast<u32>(s) * kStepBytes) +
+                                          n * (P::kColumns * Tile::kRowBytes));
   }
 };
 
@@ -115,13 +134,19 @@ template <class Tile, class P> struct ColumnReader {
   static constexpr int kOperands = Tile::kDim / P::kColumns;
   static constexpr int kWide = kInterleave<Tile, P>;
 
-  /// use(i, operand) for all operands of depth step t: rows kDepth * t + ...
-  template <class F> static ROCADE_DEVICE void each_operand(LdsBytes tile, int t, F&& use) {
+  /// Of what this lane reads of operand 0, step 0, from the tile's start on, where reads transpose matrices.
+  static ROCADE_DEVICE u32 first() {
+    const u32 row = lane_id() % 16;
+    return row * Tile::kRowBytes + Tile::Rearranged::chunk(row, lane_id() / 16) * kChunk;
+  }
+
+  /// use(i, operand) for all operands of depth step t: rows kDepth * t + ... `own` is `first()`.
+  template <class F> static ROCADE_DEVICE void each_operand(LdsBytes tile, u32 own, int t, F&& use) {
     const LdsBytes from = tile + t * (P::kDepth * Tile::kRowBytes);
     if constexpr (kTranspose == Transpose::quads)
       read_quads(from, use);
     else if constexpr (kTranspose == Transpose::matrices)
-      read_matrices(from, use);
+      read_matrices(tile + own, t, use);
     else
       read_in_registers(from, use);
   }
@@ -146,11 +171,18 @@ private:
     }
   }
 
-  template <class F> static ROCADE_DEVICE void read_matrices(LdsBytes from, F&& use) {
-    const int lane = lane_again(), row = lane % 16;
-    ROCADE_FOR (i, kOperands)
-      use(i, read_transposed<Operand>(from + row * Tile::kRowBytes +
-                                      Tile::Rearranged::chunk(row, 2 * i + lane / 16) * kChunk));
+  // Operands only change other bits of the chunk than lanes do. Each is read before the one before is used.
+  template <class F> static ROCADE_DEVICE void read_matrices(LdsBytes from, int t, F&& use) {
+    const auto read = [&](int i) ROCADE_INLINED {
+      return read_transposed<Operand>(flipped(from, static_cast<u32>(i) * (2 * kChunk)) +
+                                      t * (P::kDepth * Tile::kRowBytes));
+    };
+    Operand operand = read(0);
+    ROCADE_FOR (i, kOperands) {
+      const Operand next = i + 1 < kOperands ? read(i + 1) : operand;
+      use(i, operand);
+      operand = next;
+    }
   }
 
   template <class F> static ROCADE_DEVICE void read_in_registers(LdsBytes from, F&& use) {
@@ -176,8 +208,8 @@ private:
 };
 
 /// Operands of a wave that stay the same: in registers, or (`kRest`) in LDS where registers are scarce. A
-/// lane reads what it wrote itself.
-template <class P, int kTiles, int kSteps, bool kRest> struct RestingOperands {
+/// lane reads what it wrote itself: kStride bytes lie between its operands.
+template <class P, int kTiles, int kSteps, bool kRest, int kStride> struct RestingOperands {
   static constexpr int kBytes = 0;
   typename P::Operand held[kTiles][kSteps];
 
@@ -186,18 +218,19 @@ template <class P, int kTiles, int kSteps, bool kRest> struct RestingOperands {
   ROCADE_DEVICE typename P::Operand get(int m, int s) const { return held[m][s]; }
 };
 
-template <class P, int kTiles, int kSteps> struct RestingOperands<P, kTiles, kSteps, true> {
-  static constexpr int kBytes = kTiles * kSteps * kWave * kChunk;
+template <class P, int kTiles, int kSteps, int kStride>
+struct RestingOperands<P, kTiles, kSteps, true, kStride> {
+  static constexpr int kBytes = kTiles * kSteps * kStride; // of all waves
   LdsBytes lds;
 
-  ROCADE_DEVICE explicit RestingOperands(LdsBytes wave_lds) : lds(wave_lds + lane() * kChunk) {}
+  ROCADE_DEVICE explicit RestingOperands(LdsBytes first) : lds(first) {}
   ROCADE_DEVICE void set(int m, int s, typename P::Operand x) const { write_lds(at(m, s), x); }
   ROCADE_DEVICE typename P::Operand get(int m, int s) const {
     return read_lds<typename P::Operand>(at(m, s));
   }
 
 private:
-  ROCADE_DEVICE LdsBytes at(int m, int s) const { return lds + (m * kSteps + s) * (kWave * kChunk); }
+  ROCADE_DEVICE LdsBytes at(int m, int s) const { return lds + (m * kSteps + s) * kStride; }
 };
 
 } // namespace rocade

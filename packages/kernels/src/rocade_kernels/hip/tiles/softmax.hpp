@@ -27,12 +27,13 @@ template <class P, int kTiles> struct Softmax {
   static constexpr int kRows = kTiles * P::kLaneRows;
   static_assert(P::kRun % 2 == 0, "pairs of registers belong to one row");
 
+  using Sum = Vector<float, P::kSums>;
   float base[kRows]; // what weights are relative to, log2; -inf before the first visible key
-  Pair sum[kRows];   // of the lane's own weights
+  Sum sum[kRows];    // of the lane's own weights
 
   ROCADE_DEVICE Softmax() {
     ROCADE_FOR (k, kRows)
-      base[k] = kNegativeInfinity, sum[k] = Pair{};
+      base[k] = kNegativeInfinity, sum[k] = Sum{};
   }
 
   /// What is subtracted from logits: 0 for rows without a visible key, so that exp2(-inf - 0) is 0.
@@ -67,7 +68,7 @@ template <class P, int kTiles> struct Softmax {
           if constexpr (P::kSums == 2)
             sum[k] += x;
           else
-            sum[k].x += x.x + x.y;
+            sum[k] += x.x + x.y;
           logits.part[m][n][r] = x.x;
           logits.part[m][n][r + 1] = x.y;
         }
@@ -75,7 +76,10 @@ template <class P, int kTiles> struct Softmax {
 
   /// Sum of a row's weights over its lanes.
   ROCADE_DEVICE float total(int k) const {
-    return P::over_row(sum[k].x + sum[k].y, [](float a, float b) { return a + b; });
+    float own = sum[k][0];
+    if constexpr (P::kSums == 2)
+      own += sum[k][1];
+    return P::over_row(own, [](float a, float b) { return a + b; });
   }
 
 private:

@@ -5,6 +5,7 @@ Letters: T query rows, Hq and Hkv heads, D head dims, N pages of the pool, S pag
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 from collections.abc import Sequence
@@ -28,6 +29,10 @@ from rocade_kernels.runtime import Layout
 log = logging.getLogger("rocade")
 
 ALIGN = 16  # bytes, of every address and stride that the kernels see
+# Dense keys are those of one page, of this size and with what divides by it; its number is a 0 in the list.
+_DENSE_PAGE = (1 << 31, 2)
+_ITEM_BYTES = ctypes.sizeof(hip_abi.AttentionItem)
+_ZERO = 4  # bytes behind the number of merges
 _RESULTS = ("out", "lse")
 _STATE = ("state_out", "state_lse")
 _LAYOUT = Layout(
@@ -52,7 +57,7 @@ MERGE_PARTIALS = Kernel(
             *("merges", "pieces", "count", "partial_out", "partial_lse", *_RESULTS, *_STATE),
             *("out_row", "out_head", "lse_row", "lse_head"),
             *("state_row", "state_head", "state_lse_row", "state_lse_head"),
-            *("group", "group_magic", "packs", "packs_magic", "slices", "reserved"),
+            *("group", "group_magic", "packs", "packs_magic", "slices", "parts"),
         ),
     ),
 )
@@ -65,9 +70,10 @@ class _Launch(NamedTuple):
     grid: tuple[int, int, int]
     threads: int
     lds: int
+    items: int
     first_item: int
     paged: bool
-    pages: int  # address of page ids, 0: dense, or no page at all
+    pages: tuple[int, int, int]  # address of page ids, page size and what divides by it
     levels: tuple[int, ...]  # that it is for: all with the same K and V
 
 
@@ -146,7 +152,7 @@ class AttentionPlan:
         self._repeats = Repeats(gpu, None if planned.has_workspace else gpu.stream())
         self._scratch: torch.Tensor | None = None  # of the last run, if it is not the same in all
         self._caches = [_NO_CACHE] * len(self._launches)
-        self._fixed = _fixed(request.num_qo_heads, group, dim, page_size or 1)
+        self._fixed = (request.num_qo_heads, group, dim, _magic(group))
 
     def _make_launches(self, dtype: torch.dtype, only_level: int) -> list[_Launch]:
         facts, work, gpu = self._list.facts, self._work, self._gpu
@@ -159,11 +165,16 @@ class AttentionPlan:
             launcher = gpu.kernel(ATTENTION[number % 2], dtype, work.kernel_dim)
             lds = shape.lds_bytes if gpu.gives_lds else 0
             paged = number < 2
-            pages = first_table(self._problem, only_level) if paged else 0
+            pages = self._pages(only_level) if paged else (base + facts.merge_count + _ZERO, *_DENSE_PAGE)
+            items = base + facts.items + sum(facts.grid[:number]) * _ITEM_BYTES
             first = base + facts.first_item[number]
             grid, levels = (blocks, 1, 1), _levels(self._problem, only_level, paged=paged)
-            launches.append(_Launch(launcher, grid, shape.threads, lds, first, paged, pages, levels))
+            launches.append(_Launch(launcher, grid, shape.threads, lds, items, first, paged, pages, levels))
         return launches
+
+    def _pages(self, only_level: int) -> tuple[int, int, int]:
+        size = self.request.page_size
+        return first_table(self._problem, only_level), size, _magic(size)
 
     def run(self, args: RunArgs) -> None:
         """Compute attention into `args.out` and `args.lse`: launches only."""
@@ -240,17 +251,18 @@ class AttentionPlan:
             k, v, kv_strides = self._keys_and_values(args, number, launch)
             block = launch.launcher.arguments()
             block.fill(
-                *(base + facts.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
+                *(launch.items, launch.first_item, q.data_ptr(), k.data_ptr(), v.data_ptr()),
                 *to.results,
                 *to.partials,
                 *to.states,
-                *(launch.pages, positions, mask),
+                *(launch.pages[0], positions, mask),
                 *strides.query,
                 *strides.result,
                 *kv_strides,
                 *strides.state,
                 *self._fixed,
-                *(k.shape[0], request.window_left),
+                *launch.pages[1:],
+                *(k.shape[0] if launch.paged else 1, request.window_left),
                 *(args.sm_scale, request.logits_soft_cap, args.v_scale, 0),
             )
             reads = (*to.reads, q, k, v)
@@ -277,6 +289,7 @@ class AttentionPlan:
         facts, request = self._list.facts, self.request
         base = self._list.memory.data_ptr()
         group, packs = request.group_size, request.head_dim_vo // 4
+        shape = self._work.merge_shape(facts.merge_grid, request.max_qo_len or self._work.merge_rows)
         block = merge.arguments()
         block.fill(
             *(base + facts.merges, base + facts.pieces, base + facts.merge_count),
@@ -285,10 +298,11 @@ class AttentionPlan:
             *to.states,
             *self._strides.result,
             *self._strides.state,
-            *(group, _magic(group), packs, _magic(packs), self._work.merge_slices, 0),
+            *(group, _magic(group), packs, _magic(packs), shape.slices, shape.parts),
         )
         reads = (*to.reads, to.workspace)
-        merge.launch((facts.merge_grid, 1, 1), MERGE_THREADS, block, reads, to.writes)
+        grid = (facts.merge_grid, shape.parts, 1)
+        merge.launch(grid, MERGE_THREADS, block, reads, to.writes)
 
     def _run_aside(self, args: RunArgs) -> None:
         """With copies of what lies where the kernels cannot read or store."""
@@ -316,17 +330,12 @@ def _levels(problem: Problem, only_level: int, *, paged: bool) -> tuple[int, ...
     )
 
 
-@functools.lru_cache(maxsize=256)
-def _fixed(heads: int, group: int, head_dim: int, page_size: int) -> tuple[int, ...]:
-    """Arguments from `heads` to `page_magic`."""
-    return heads, group, head_dim, _magic(group), page_size, _magic(page_size)
-
-
 def most_rows(request: Request) -> int | None:
     """Query rows of one request at most, if a graph's plans all keep to that."""
     return request.max_qo_len if request.op is Op.BATCH_DECODE else None
 
 
+@functools.lru_cache(maxsize=256)
 def _magic(divisor: int) -> int:
     """What hip/division.hpp multiplies by to divide 32-bit numbers."""
     return 0 if divisor == 1 else -(-(1 << 32) // divisor)

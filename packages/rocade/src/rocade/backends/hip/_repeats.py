@@ -37,7 +37,7 @@ PLANNED = frozenset(
     (
         *("items", "first_item", "pages", "positions", "mask", "merges", "pieces", "count"),
         *("heads", "group", "head_dim", "group_magic", "page_size", "page_magic", "packs", "packs_magic"),
-        *("window_left", "soft_cap", "slices", "reserved"),
+        *("window_left", "soft_cap", "slices", "parts", "reserved"),
     )
 )
 _KNOWN = ADDRESSES | NUMBERS | LAID_OUT | PLANNED

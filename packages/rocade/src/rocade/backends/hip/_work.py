@@ -19,10 +19,12 @@ LAUNCH_NS = 4000.0  # one kernel more on a stream: its start, and the blocks tha
 _ITEM_NS = 1500.0  # the first loads of an item, which nothing hides, and its result
 _PIECE_NS = 300.0  # to find and merge one more partial tile, beside its bytes
 _EFFICIENCY = 0.45  # of the peak of matrix instructions that a tile reaches
-# Where the table does not know: per compute unit and clock, MHz, 1e9 bytes a second of the whole device.
-_FLOPS, _CLOCK_MHZ, _BANDWIDTH = 2048.0, 1700.0, 3300.0
-_THREADS_A_UNIT = 8  # times the wave size: blocks of this kernel take so many registers that no more run
+# Where the table does not know: what a tile reaches per compute unit and clock (an H200's mma.sync), MHz, 1e9
+# bytes a second of the whole device.
+_REACHED_FLOPS, _CLOCK_MHZ, _BANDWIDTH = 1650.0, 1700.0, 3300.0
 _MERGE_COLUMNS = 1024  # packs of four elements that a merge item has at most, if it has several rows
+_LEAST_COLUMNS = 32  # packs that the slices of a block share, at least: a whole wave reads neighbours
+_MERGE_BLOCKS = 2  # of a compute unit, of a small merge
 MERGE_THREADS = 256
 
 
@@ -33,7 +35,27 @@ class Work(NamedTuple):
     kernels: tuple[AttentionShape, AttentionShape]  # few query rows, many
     shapes: tuple[WorkShape, WorkShape]
     merge_rows: int
-    merge_slices: int
+    merge_row: int  # packs of a merged row
+    units: int
+
+    def merge_shape(self, items: int, rows: int) -> MergeShape:
+        """How merge items of up to so many rows are shared out: by more blocks while they are few."""
+        packs = min(rows, self.merge_rows) * self.merge_row
+        shape = MergeShape(1, 1)
+        while shape.slices * _LEAST_COLUMNS < MERGE_THREADS:
+            slices = 2 * shape.slices
+            parts = -(-packs * slices // MERGE_THREADS)
+            if parts > 1 and items * parts > _MERGE_BLOCKS * self.units:
+                break
+            shape = MergeShape(slices, parts)
+        return shape
+
+
+class MergeShape(NamedTuple):
+    """Threads that share the states of a row, and blocks that share the rows of a merge item."""
+
+    slices: int  # a power of two
+    parts: int
 
 
 def work_of(gpu: Gpu, head_dim: int, group: int) -> Work:
@@ -46,33 +68,25 @@ def _work(target: str, units: int, wave: int, lds_bytes: int, head_dim: int, gro
     dim = attention_launch.kernel_dim(head_dim)
     few = attention_launch.shape(dim, True, wave=wave, lds_bytes=lds_bytes)
     many = attention_launch.shape(dim, False, wave=wave, lds_bytes=lds_bytes)
-    facts = _Rates.of(target, units)
-    row = group * (head_dim // 4)  # packs of a merged row
-    slices = 1
-    while slices * 2 * row <= MERGE_THREADS and slices < MERGE_THREADS // 32:
-        slices *= 2
-    return Work(
-        dim,
-        (few, many),
-        (
-            facts.shape(few, dim, head_dim, units * _blocks(few, wave, lds_bytes)),
-            facts.shape(many, dim, head_dim, units * _blocks(many, wave, lds_bytes)),
-        ),
-        max(1, _MERGE_COLUMNS // row),
-        slices,
-    )
+    rates = _Rates.of(target, units)
+    row = group * (head_dim // 4)
+    shapes = [
+        rates.shape(kernel, dim, head_dim, rows, units, _unit_blocks(kernel, lds_bytes))
+        for kernel, rows in ((few, min(few.rows, group)), (many, many.rows))
+    ]
+    return Work(dim, (few, many), (shapes[0], shapes[1]), max(1, _MERGE_COLUMNS // row), row, units)
 
 
-def _blocks(shape: AttentionShape, wave: int, lds_bytes: int) -> int:
+def _unit_blocks(kernel: AttentionShape, lds_bytes: int) -> int:
     """Blocks that a compute unit runs at the same time."""
-    return max(1, min(lds_bytes // shape.lds_bytes, _THREADS_A_UNIT * wave // shape.threads))
+    return max(1, min(lds_bytes // kernel.lds_bytes, kernel.blocks))
 
 
 class _Rates(NamedTuple):
     """What one compute unit does in a nanosecond while all of them work."""
 
     bytes: float
-    flops: float
+    flops: float  # of matrix instructions that tiles reach
 
     @classmethod
     def of(cls, target: str, units: int) -> _Rates:
@@ -81,17 +95,22 @@ class _Rates(NamedTuple):
         clock = (sku.clock_mhz if sku else None) or _CLOCK_MHZ
         bandwidth = (sku.bandwidth_gbs if sku else None) or _BANDWIDTH
         rates = [2.0 * m.m * m.n * m.k / m.clocks for m in table.matrix if m.clocks and m.in_dtype == "bf16"]
-        flops = max(rates, default=0.0) * (table.simds.value or 0) or _FLOPS
+        flops = max(rates, default=0.0) * (table.simds.value or 0) * _EFFICIENCY or _REACHED_FLOPS
         return cls(bandwidth / units, flops * clock / 1000)
 
-    def shape(self, kernel: AttentionShape, kernel_dim: int, head_dim: int, blocks: int) -> WorkShape:
+    def shape(
+        self, kernel: AttentionShape, kernel_dim: int, head_dim: int, rows: int, units: int, unit_blocks: int
+    ) -> WorkShape:
+        """`rows` that a partial tile mostly has; the blocks of a unit share what it does."""
         read = kernel.keys * head_dim * 4 / self.bytes  # keys and values, two bytes each
-        multiply = 4.0 * kernel.rows * kernel.keys * kernel_dim / (self.flops * _EFFICIENCY)
+        multiply = 4.0 * kernel.rows * kernel.keys * kernel_dim / self.flops
+        partial = 2 * rows * head_dim * 4 / self.bytes  # stored, then read
         return WorkShape(
             rows=kernel.rows,
             keys=kernel.keys,
-            blocks=blocks,
-            step_ns=max(read, multiply),
+            blocks=units * unit_blocks,
+            unit_blocks=unit_blocks,
+            step_ns=max(read, multiply) * unit_blocks,
             item_ns=_ITEM_NS,
-            piece_ns=_PIECE_NS + kernel.rows * head_dim * 4 / self.bytes,
+            piece_ns=_PIECE_NS + partial * unit_blocks,
         )
