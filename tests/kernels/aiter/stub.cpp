@@ -2,10 +2,10 @@
 // C++ types, and writes down every argument. On request it computes, from those arguments and on the CPU,
 // what AITER's documentation says they mean. Like AITER it finds no kernel for what its file name rules out.
 //
-// Macros: COMPUTE (from the start), IGNORE_WINDOW (a wrong library), CRASH (ends the process in a call),
-// PAGE_SIZES (what there are kernels for, as {1, 16}).
-// ABI: 7 is 0.1.7, 10 is 0.1.10, 1001 is 0.1.10.post1 (whose batch prefill is not known), 11 is 0.1.11 to
-// 0.1.20.
+// Macros: COMPUTE (from the start), IGNORE_WINDOW (a wrong library), LEAK (adds 0 times the row after the
+// last key, which must be readable), CRASH (ends the process in a call), PAGE_SIZES (what there are kernels
+// for, as {1, 16}). ABI: 7 is 0.1.7, 10 is 0.1.10, 1001 is 0.1.10.post1 (whose batch prefill is not known),
+// 11 is 0.1.11 to 0.1.20.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -63,6 +63,11 @@ using Seed = std::variant<std::pair<uint64_t, uint64_t>, std::pair<const void*, 
 #else
 #define PAGE_SIZES {1}
 #endif
+#endif
+#ifdef LEAK
+constexpr bool kLeak = true;
+#else
+constexpr bool kLeak = false;
 #endif
 #ifdef IGNORE_WINDOW
 constexpr bool kIgnoreWindow = true;
@@ -318,6 +323,10 @@ template <typename Args> void row(const Args& a, const Sequence& s, int64_t i, i
       out[static_cast<size_t>(d)] +=
           weight * load16(a.v_ptr, s.v[static_cast<size_t>(keys[n])] + kv_head * a.nhead_stride_v + d, bf16);
   }
+  if (kLeak && !keys.empty())
+    for (int d = 0; d < a.hdim_v; ++d)
+      out[static_cast<size_t>(d)] +=
+          0.0 * load16(a.v_ptr, s.v.back() + a.stride_v + kv_head * a.nhead_stride_v + d, bf16);
   for (int d = 0; d < a.hdim_v; ++d)
     store16(a.o_ptr, s.o + i * a.stride_o + int64_t{h} * a.nhead_stride_o + d,
             keys.empty() ? nan : out[static_cast<size_t>(d)] / sum, bf16);

@@ -21,6 +21,7 @@ from rocade_kernels.aiter.names import Family, VariantKey, file_name
 CPU = torch.device("cpu")
 TARGET = _device.target(CPU)
 DENSE = VariantKey(family=Family.MHA_FWD, dtype="bf16", needs_mask=True, has_lse=True)
+RAGGED = VariantKey(family=Family.MHA_VARLEN_FWD, dtype="bf16", needs_mask=False, has_lse=True)
 PAGED = VariantKey(family=Family.MHA_BATCH_PREFILL, dtype="fp16", needs_mask=True, has_lse=True)
 
 
@@ -120,6 +121,19 @@ def test_one_that_ignores_the_window_is_a_defect_of_this_machine(
         ensure()
     assert checks(site) == 1
     assert site.started() == []
+
+
+@pytest.mark.parametrize(("key", "page_size"), [(DENSE, 0), (RAGGED, 0), (PAGED, 1024)], ids=str)
+def test_one_that_lets_memory_without_keys_reach_a_result_is_wrong(
+    key: VariantKey, page_size: int, site: Site
+) -> None:
+    """A tail of a tile times 0 is NaN where that memory holds NaN, as unused slots of a cache may."""
+    place(site, key, "COMPUTE", "LEAK")
+    with pytest.raises(BootstrapError, match=r"is not used: .* elements of the output are off"):
+        ensure(key, page_size)
+    _variants.forget()
+    place(site, key, "COMPUTE")
+    assert ensure(key, page_size).is_file()
 
 
 def test_other_bytes_under_the_name_of_a_wrong_one_are_checked_anew(site: Site) -> None:

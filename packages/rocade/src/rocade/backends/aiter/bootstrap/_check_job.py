@@ -16,7 +16,8 @@ from rocade_kernels.aiter import calls
 from rocade_kernels.aiter.errors import NoKernelError
 from rocade_kernels.aiter.names import RAGGED, Family, VariantKey
 
-UNUSED = 100.0  # in cache slots that hold no key
+UNUSED = torch.nan  # in memory that holds no key of a request; it must not reach a result, not even times 0
+GAP = 40  # rows of that between requests, less than a tile of keys
 TABLE_PAD = 256  # entries; old versions read a tile past the end of a page table
 
 
@@ -104,22 +105,25 @@ class _Call:
 
     def _dense(self, common: dict[str, Any], k: torch.Tensor, v: torch.Tensor, queue: int) -> None:
         ((q_len, kv_len),) = self.given.lengths
+        k, v = (self._spaced(x, [0, kv_len])[GAP : GAP + kv_len] for x in (k, v))
         call = calls.Dense(**common, k=_rows(k), v=_rows(v), q_len=q_len, kv_len=kv_len)
         dense = calls.mha_fwd if self.library.key.family is Family.MHA_FWD else calls.fmha_v3_fwd
         dense(self.library, call, queue)
         self._finish()
 
     def _ragged(self, common: dict[str, Any], k: torch.Tensor, v: torch.Tensor, queue: int) -> None:
-        q_indptr, kv_indptr = (self._indptr([pair[side] for pair in self.given.lengths]) for side in (0, 1))
+        lengths = [request for pair in self.given.lengths for request in (pair, (0, GAP))]
+        k, v = (self._spaced(x, [kv_len for _, kv_len in self.given.lengths]) for x in (k, v))
+        q_indptr, kv_indptr = (self._indptr([pair[side] for pair in lengths]) for side in (0, 1))
         call = calls.Ragged(
-            **common,
+            **{**common, "batch": len(lengths)},
             k=_rows(k),
             v=_rows(v),
             q_indptr=q_indptr.data_ptr(),
             kv_indptr=kv_indptr.data_ptr(),
             total_q=self.out.shape[0],
             total_kv=k.shape[0],
-            max_q_len=max(q_len for q_len, _ in self.given.lengths),
+            max_q_len=max(q_len for q_len, _ in lengths),
         )
         varlen = self.library.key.family is Family.MHA_VARLEN_FWD
         (calls.mha_varlen_fwd if varlen else calls.fmha_v3_varlen_fwd)(self.library, call, queue)
@@ -153,6 +157,12 @@ class _Call:
         )
         calls.mha_batch_prefill(self.library, call, queue)
         self._finish()
+
+    @staticmethod
+    def _spaced(x: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """The rows of each request, with unused ones after them."""
+        unused = x.new_full((GAP, *x.shape[1:]), UNUSED)
+        return torch.cat([part for rows in x.split(lengths) for part in (rows, unused)])
 
     def _cache(
         self, x: torch.Tensor, lengths: list[int], pages: torch.Tensor, page_size: int
