@@ -162,7 +162,7 @@ class _Call:
     def _spaced(x: torch.Tensor, lengths: list[int]) -> torch.Tensor:
         """The rows of each request, with unused ones after them."""
         unused = x.new_full((GAP, *x.shape[1:]), UNUSED)
-        return torch.cat([part for rows in x.split(lengths) for part in (rows, unused)])
+        return torch.cat([part for rows in torch.split(x, lengths) for part in (rows, unused)])
 
     def _cache(
         self, x: torch.Tensor, lengths: list[int], pages: torch.Tensor, page_size: int
