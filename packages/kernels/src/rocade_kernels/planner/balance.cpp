@@ -93,18 +93,23 @@ bool is_cut(const Array<WorkPlace>& begin) {
   return false;
 }
 
-// Cuts for all blocks, or for one fewer on each compute unit if that ends sooner: pieces are fewer then,
-// which counts where all is over soon. Returns when the last block ends; the best cut is in `share.other`.
-double cut_apart(const rk_work_shape& facts, WorkShare& share, Line& line, int64_t most) {
-  const double apart = line.cut(share.other, most, true);
-  const int64_t fewer = facts.blocks / facts.unit_blocks * (facts.unit_blocks - 1);
+// How fast blocks are when there are so many.
+double blocks_speed(const rk_work_shape& shape, int64_t blocks) {
+  const int64_t units = shape.blocks / shape.unit_blocks;
+  return block_speed(shape, (blocks + units - 1) / units);
+}
+
+// One block fewer on each compute unit, if that ends sooner: pieces are fewer then, which counts where all is
+// over soon.
+int64_t best_blocks(const rk_work_shape& shape, double total, double tiles, int64_t most) {
+  const int64_t fewer = shape.blocks / shape.unit_blocks * (shape.unit_blocks - 1);
   if (fewer == 0 || most <= fewer)
-    return apart;
-  const double other = line.cut(share.third, fewer, true) / block_speed(facts, facts.unit_blocks - 1);
-  if (other >= apart)
-    return apart;
-  share.other.swap(share.third);
-  return other;
+    return most;
+  const double extra =
+      tiles * (2 * shape.piece_ns + shape.item_ns); // of a block that begins and ends in a cut
+  const double all = total / static_cast<double>(most) + extra;
+  const double some = (total / static_cast<double>(fewer) + extra) / blocks_speed(shape, fewer);
+  return some < all ? fewer : most;
 }
 
 } // namespace
@@ -142,7 +147,9 @@ void balance(rk_work_planner& plan, int launch) {
   blocks = blocks < share.cut_blocks ? blocks : share.cut_blocks;
   if (blocks <= 1)
     return;
-  const double apart = cut_apart(facts, share, line, blocks);
+  blocks = best_blocks(facts, share.total, static_cast<double>(plan.tiles[launch % kShapes]), blocks);
+  const double speed = blocks_speed(facts, blocks);
+  const double apart = line.cut(share.other, blocks, true) / speed;
   if (apart + plan.args.launch_ns < whole && is_cut(share.other)) {
     share.begin.swap(share.other);
     share.dealt.resize(0);

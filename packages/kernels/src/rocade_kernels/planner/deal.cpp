@@ -7,8 +7,9 @@
 namespace rk {
 namespace {
 
-// With more elements a block, shares of a line are even enough, and dealing would take longer than it saves.
-constexpr int64_t kMostElements = 8;
+// With more elements a block, shares of a line are even enough, and dealing would take longer than it saves:
+// elements of few rows are short, and cheap to cut.
+constexpr int64_t kMostElements[kShapes] = {2, 8};
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -21,13 +22,13 @@ class Dealer {
 public:
   Dealer(rk_work_planner& plan, int launch)
       : plan_(plan), share_(plan.shares[launch]), shape_(plan.shape_of(launch)),
-        elements_(share_.order.size() * plan.heads),
+        shape_number_(launch % kShapes), elements_(share_.order.size() * plan.heads),
         units_(smaller(shape_.blocks / shape_.unit_blocks, elements_)) {}
 
   // Returns when the last compute unit ends; infinity where elements are not dealt.
   double deal() {
     if (plan_.args.graph != 0 || !plan_.one_level() || plan_.args.fixed_split_size > 0 ||
-        elements_ > kMostElements * shape_.blocks || !allocate())
+        elements_ > kMostElements[shape_number_] * shape_.blocks || !allocate())
       return INFINITY;
     sort();
     choose_units();
@@ -50,9 +51,20 @@ private:
            plan_.homes.resize(elements_) && share_.dealt.resize(elements_);
   }
 
-  double cost(int64_t element) const { return plan_.element_ns(plan_.units[unit_index(element)]); }
-  int32_t unit_index(int64_t element) const {
-    return share_.order[static_cast<int32_t>(plan_.by_cost[element / plan_.heads] & UINT32_MAX)];
+  // Of the rank-th unit by cost. Elements are its heads, rank after rank.
+  double cost(int64_t rank) const { return plan_.element_ns(plan_.units[unit_index(rank)]); }
+  int32_t unit_index(int64_t rank) const {
+    return share_.order[static_cast<int32_t>(plan_.by_cost[rank] & UINT32_MAX)];
+  }
+
+  // f(element, cost) for all elements.
+  template <class F> void each_element(F&& f) {
+    int64_t element = 0;
+    for (int64_t rank = 0; rank < plan_.by_cost.size(); ++rank) {
+      const double ns = cost(rank);
+      for (int64_t head = 0; head < plan_.heads; ++head)
+        f(element++, ns);
+    }
   }
 
   // Elements by falling costs, in their order where costs are equal: heads of one unit are neighbours.
@@ -68,11 +80,11 @@ private:
   void choose_units() {
     for (int64_t unit = 0; unit < units_; ++unit)
       plan_.heap[unit] = static_cast<int32_t>(unit);
-    for (int64_t element = 0; element < elements_; ++element) {
+    each_element([&](int64_t element, double ns) {
       const int32_t unit = plan_.owners[element] = plan_.heap[0];
-      plan_.loads[unit] += cost(element);
+      plan_.loads[unit] += ns;
       sink();
-    }
+    });
   }
 
   bool before(int32_t a, int32_t b) const {
@@ -100,14 +112,14 @@ private:
     Array<double>& loads = plan_.slots; // block after block; those of a unit are units_ apart
     for (double& load : loads)
       load = 0;
-    for (int64_t element = 0; element < elements_; ++element) {
+    each_element([&](int64_t element, double ns) {
       int64_t home = plan_.owners[element];
       for (int64_t other = home + units_; other < units_ * slots; other += units_)
         if (loads[other] < loads[home])
           home = other;
-      loads[home] += cost(element);
+      loads[home] += ns;
       plan_.homes[element] = static_cast<int32_t>(home);
-    }
+    });
     double end = 0;
     for (int64_t unit = 0; unit < units_; ++unit) {
       const double ends = unit_end(unit, slots);
@@ -143,10 +155,12 @@ private:
     for (int64_t block = 0; block < blocks; ++block)
       first[block + 1] += first[block];
     // From the back, so that each block's end becomes its beginning.
-    for (int64_t element = elements_ - 1; element >= 0; --element) {
-      const int32_t place = --first[plan_.homes[element] + 1];
-      share_.dealt[place] = {unit_index(element), static_cast<int32_t>(element % plan_.heads)};
-    }
+    int64_t element = elements_;
+    for (int64_t rank = plan_.by_cost.size() - 1; rank >= 0; --rank)
+      for (int64_t head = plan_.heads - 1; head >= 0; --head) {
+        const int32_t place = --first[plan_.homes[--element] + 1];
+        share_.dealt[place] = {unit_index(rank), static_cast<int32_t>(head)};
+      }
     for (int64_t block = 0; block < blocks; ++block)
       first[block] = first[block + 1];
     first[blocks] = static_cast<int32_t>(elements_);
@@ -155,6 +169,7 @@ private:
   rk_work_planner& plan_;
   WorkShare& share_;
   const rk_work_shape& shape_;
+  const int shape_number_;
   const int64_t elements_, units_; // compute units that get any
 };
 

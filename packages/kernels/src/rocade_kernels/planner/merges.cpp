@@ -63,32 +63,36 @@ int64_t final_items(const rk_work_planner& plan, const WorkShare& share, int64_t
   return items;
 }
 
-// Returns the items of a unit, tiles apart. `block` moves on to the first that begins behind it.
+// Returns the items of a unit, tiles apart: neighbouring heads of a block with final results share one.
+// `block` moves on to the first that begins behind it.
 int64_t number_unit(rk_work_planner& plan, const WorkShare& share, int32_t at, int64_t& block) {
   const int32_t u = share.order[at];
   WorkUnit& unit = plan.units[u];
+  const bool apart = plan.tiles[unit.shape] > 1;
   if (unit.alone && (block >= share.begin.size() || share.begin[block].unit != at))
-    return plan.tiles[unit.shape] > 1 ? plan.heads : 1;
-  const int64_t first = plan.splits.size();
-  int64_t begins = 0, cuts = 0; // of blocks within the unit
+    return apart ? plan.heads : 1;
+  int64_t items = 0;
+  bool shares = false; // the head before has an item that this one can share
   for (int32_t head = 0; head < plan.heads; ++head) {
     int32_t count = 1;
     for (; block < share.begin.size() && share.begin[block].unit == at && share.begin[block].head == head;
          ++block) {
       count += share.begin[block].step > 0;
-      begins += head > 0;
+      shares &= share.begin[block].step > 0;
     }
-    cuts += count - 1;
-    if (unit.alone && count == 1)
+    const bool whole = unit.alone && count == 1;
+    items += whole && shares ? 0 : count;
+    shares = whole && !apart;
+    if (whole)
       continue;
+    if (unit.first_split < 0)
+      unit.first_split = static_cast<int32_t>(plan.splits.size());
     plan.splits.push({u, head, static_cast<int32_t>(plan.num_states), count});
     plan.num_states += int64_t{count} * unit.tokens;
     if (plan.num_states > INT32_MAX)
       plan.num_states = int64_t{INT32_MAX} + 1; // refused by the caller
   }
-  if (plan.splits.size() > first)
-    unit.first_split = static_cast<int32_t>(first);
-  return plan.splits.size() > first || plan.tiles[unit.shape] > 1 ? plan.heads + cuts : 1 + begins;
+  return items;
 }
 
 } // namespace

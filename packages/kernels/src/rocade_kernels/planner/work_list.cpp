@@ -274,16 +274,28 @@ private:
       const int32_t u = share_.order[at.unit];
       const WorkUnit& unit = plan_.units[u];
       const int32_t heads = last ? end.head : static_cast<int32_t>(plan_.heads);
-      if (unit.first_split < 0 && tiles_ == 1) {
-        if (at.head < heads)
-          write_item(unit, at.head, heads - at.head, -1);
-        at.head = at.head < heads ? heads : at.head;
+      while (at.head < heads) {
+        const int32_t run = at.step > 0 ? at.head : whole_heads(unit, u, at.head, heads);
+        if (run > at.head)
+          write_item(unit, at.head, run - at.head, -1);
+        else
+          write_element(unit, u, at.head, at.step, unit.steps);
+        at.head = run > at.head ? run : at.head + 1;
+        at.step = 0;
       }
-      for (; at.head < heads; ++at.head, at.step = 0)
-        write_element(unit, u, at.head, at.step, unit.steps);
       if (last && at.step < end.step)
         write_element(unit, u, at.head, at.step, end.step);
     }
+  }
+
+  // The end of the heads from `head` on that one item takes: those with final results, of a single tile.
+  int32_t whole_heads(const WorkUnit& unit, int32_t u, int32_t head, int32_t heads) const {
+    if (tiles_ > 1)
+      return head;
+    const bool partial = split_ != split_end_ && split_->unit == u;
+    if (unit.first_split < 0 || !partial)
+      return unit.alone ? heads : head;
+    return split_->head < heads ? split_->head : heads;
   }
 
   void write_dealt(int32_t at, int32_t end) {
@@ -369,8 +381,8 @@ bool rk_work_planner::failed() const {
              merges.failed() || pieces.failed() || by_cost.failed() || loads.failed() || slots.failed() ||
              heap.failed() || owners.failed() || homes.failed();
   for (const rk::WorkShare& share : shares)
-    any |= share.order.failed() || share.begin.failed() || share.other.failed() || share.third.failed() ||
-           share.dealt.failed() || share.dealt_first.failed();
+    any |= share.order.failed() || share.begin.failed() || share.other.failed() || share.dealt.failed() ||
+           share.dealt_first.failed();
   return any;
 }
 

@@ -47,13 +47,13 @@ struct WorkDeal {
 
 // What balance.cpp decides for one launch.
 struct WorkShare {
-  Array<int32_t> order;          // units of this launch
-  Array<WorkPlace> begin;        // of each block, and the end
-  Array<WorkPlace> other, third; // candidates that lost
-  int64_t steps;                 // of all units, for one KV head
-  double total;                  // of all elements, nanoseconds
-  int64_t cut_blocks;            // blocks at most when elements are cut
-  bool cut;                      // some block begins within an element
+  Array<int32_t> order;   // units of this launch
+  Array<WorkPlace> begin; // of each block, and the end
+  Array<WorkPlace> other; // the candidate that lost
+  int64_t steps;          // of all units, for one KV head
+  double total;           // of all elements, nanoseconds
+  int64_t cut_blocks;     // blocks at most when elements are cut
+  bool cut;               // some block begins within an element
   // Whole elements in the order of the blocks that they are dealt to, instead of `begin`. Empty: not dealt.
   Array<WorkDeal> dealt;
   Array<int32_t> dealt_first; // [blocks + 1], into `dealt`

@@ -60,10 +60,13 @@ def measure(
 
 
 def _plans(batch: int, device: torch.device) -> tuple[dict[str, Call], dict[str, BatchWrapper]]:
-    """plan() of three wrappers with arrays on the host: decode, and prefills of one query token a request."""
+    """plan() of three wrappers: decode, and prefills of one query token a request.
+
+    Page ids are on the device, all other arrays on the host, as engines have them.
+    """
     heads = LLAMA_HEADS
     table = page_table(torch.arange(batch * KV_LEN // PAGE_SIZE).view(batch, -1), KV_LEN, PAGE_SIZE)
-    arrays = (table.indptr, table.indices, table.last_page_len)
+    arrays = (table.indptr, table.indices.to(device), table.last_page_len)
     qo = torch.arange(batch + 1, dtype=torch.int32)
     rows = torch.arange(0, (batch + 1) * KV_LEN, KV_LEN, dtype=torch.int32)
     sizes = (heads.qo, heads.kv, heads.dim)
