@@ -14,6 +14,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 VERSION = "0.1.20"
+# A shell starts what runs in its background with SIGINT ignored, and that is inherited.
+INTERRUPTIBLE = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 NEEDED_BY_WHEEL = {
     "jit/utils/chip_info.py": "def get_gfx():\n    return 'gfx942'\n",
     "jit/utils/torch_guard.py": "def torch_compile_guard(**_):\n    return lambda function: function\n",
@@ -47,11 +49,11 @@ class Site:
         return path.read_text().splitlines() if path.exists() else []
 
     def program(self, code: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a Python program that sees this `aiter` and this cache."""
+        """Start a Python program that sees this `aiter` and this cache, and that SIGINT interrupts."""
         path = os.pathsep.join([str(self.folder), *sys.path])
         settings = {"PYTHONPATH": path, "ROCADE_CACHE_DIR": str(self.cache), **environment}
         return subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", INTERRUPTIBLE + code],
             env={**os.environ, **settings},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.rocade.backends.aiter.bootstrap.site import INTERRUPTIBLE
 
 from rocade.backends.aiter.bootstrap import _child, _job
 from rocade.backends.aiter.bootstrap._errors import ChildError, CrashError
@@ -174,7 +175,7 @@ _job.run(_job.Job(what="job", module="job_compile_for_ever", arguments={"note": 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_when_the_parent_is_ended_so_is_everything(job: Describe, tmp_path: Path, name: str) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, tmp_path],
+        [sys.executable, "-c", INTERRUPTIBLE + PARENT, tmp_path],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.DEVNULL,
     )

@@ -158,6 +158,21 @@ def test_a_right_library_under_the_name_of_another_variant_is_checked_as_that(si
     assert checks(site) == 2
 
 
+def test_one_that_changes_while_it_is_checked_has_no_verdict(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place(site, DENSE, "COMPUTE")
+
+    def changed(*_: object) -> tuple[Outcome, str]:
+        place(site, DENSE, "COMPUTE", "IGNORE_WINDOW")
+        return Outcome.RIGHT, ""
+
+    monkeypatch.setattr(_variants._check, "_outcome", changed)
+    with pytest.raises(BootstrapError, match=f"{path.name} changed while it was checked"):
+        ensure()
+    assert checks(site) == 0
+
+
 def test_a_verdict_that_was_removed_or_damaged_is_made_again(site: Site) -> None:
     place(site, DENSE, "COMPUTE", "IGNORE_WINDOW")
     for content in (None, b"", b'{"outcome": "right"}', b'{"check": 1, "outcome": "right"}'):

@@ -37,6 +37,8 @@ def verdict(store: Store, path: Path, wanted: Wanted, device: torch.device) -> V
         if known is not None:
             return known
         outcome, detail = _outcome(store, path, wanted, device, handle)
+        if _verdicts.sha256(path) != digest:
+            raise BootstrapError(f"{path} changed while it was checked")
         found = Verdict(
             library=path.name,
             sha256=digest,
