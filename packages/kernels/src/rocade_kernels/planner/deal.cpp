@@ -7,10 +7,6 @@
 namespace rk {
 namespace {
 
-// With more elements a block, shares of a line are even enough, and dealing would take longer than it saves:
-// elements of few rows are short, and cheap to cut.
-constexpr int64_t kMostElements[kShapes] = {2, 8};
-
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int by_value(const void* a, const void* b) {
@@ -27,8 +23,8 @@ public:
 
   // Returns when the last compute unit ends; infinity where elements are not dealt.
   double deal() {
-    if (plan_.args.graph != 0 || !plan_.one_level() || plan_.args.fixed_split_size > 0 ||
-        elements_ > kMostElements[shape_number_] * shape_.blocks || !allocate())
+    if (!plan_.one_level() || plan_.args.fixed_split_size > 0 ||
+        elements_ > kMostDealt[shape_number_] * shape_.blocks || !allocate())
       return INFINITY;
     sort();
     choose_units();

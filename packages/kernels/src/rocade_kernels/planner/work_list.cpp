@@ -158,14 +158,13 @@ void add_launch(const rk_work_planner& plan, int launch, Sizes& most, Bound& all
   if (here.units == 0)
     return;
   const int64_t cuts = plan.free_to_cut() ? args.shapes[shape].blocks - 1 : 0;
-  const int64_t whole =
-      smaller(here.units * plan.heads, here.units + args.shapes[shape].blocks + cuts * plan.heads);
+  const int64_t elements = here.units * plan.heads, blocks = args.shapes[shape].blocks;
+  const int64_t dealt = kMostDealt[shape] * blocks, line = here.units + blocks + cuts * plan.heads;
+  const int64_t whole = smaller(elements, dealt > line ? dealt : line);
   const int64_t chunks = plan.tokens[shape] / args.merge_rows + 1;
-  most.blocks[launch] = args.shapes[shape].blocks;
+  most.blocks[launch] = blocks;
   most.items +=
-      ((plan.tiles[shape] > 1 || !plan.one_level() || args.fixed_split_size > 0 ? here.units * plan.heads
-                                                                                : whole) +
-       cuts) *
+      ((plan.tiles[shape] > 1 || !plan.one_level() || args.fixed_split_size > 0 ? elements : whole) + cuts) *
       plan.tiles[shape];
   most.states += 2 * cuts * plan.tokens[shape];
   most.merges += cuts * chunks;

@@ -118,7 +118,10 @@ void balance(rk_work_planner& plan, int launch);
 /// How fast a block is while so many of its compute unit run: 1 while all do.
 double block_speed(const rk_work_shape& shape, int64_t running);
 double deal(rk_work_planner& plan, int launch); // deal.cpp
-void find_cover(rk_work_planner& plan);         // merges.cpp
+// Elements a block that are dealt at most. With more, shares of a line are even enough, and dealing would
+// take longer than it saves; elements of few rows are short, and cheap to cut.
+constexpr int64_t kMostDealt[kShapes] = {2, 8};
+void find_cover(rk_work_planner& plan); // merges.cpp
 void number_states(rk_work_planner& plan);
 void list_merges(rk_work_planner& plan);
 
