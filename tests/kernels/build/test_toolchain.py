@@ -66,6 +66,14 @@ def test_old_compilers_and_those_without_a_linker_are_passed_over(folder: Path) 
     assert toolchain(AMDGCN).clang == (str(folder / "clang"),)
 
 
+def test_a_compiler_may_speak_in_any_encoding(folder: Path) -> None:
+    script = folder / "clang"
+    script.write_bytes(b"#!/bin/sh\necho 'Fehler: \xfcbersetzt nicht' >&2\nexit 1\n")
+    script.chmod(stat.S_IRWXU)
+    with pytest.raises(BuildError, match="bersetzt nicht"):
+        _cache.run([str(script)])
+
+
 def test_a_compiler_without_the_target_is_passed_over(folder: Path) -> None:
     fake(folder, "ld.lld")
     fake(folder, "amdclang++")

@@ -39,11 +39,11 @@ def merged(target: str, dtype: str, given: Pair, slices: int, **options: Any) ->
 
 
 def merged_lists(
-    target: str, dtype: str, given: Pair, indptr: list[int], slices: int, variant: str = "", **options: Any
+    target: str, dtype: str, given: Pair, indptr: list[int], slices: int, **options: Any
 ) -> Pair:
     """Merge variable lists of `[m, H, D]`."""
     out = empty_result(given, len(indptr) - 1, dtype)
-    program = emulated.program("merge_states", target, dtype, variant)
+    program = emulated.program("merge_states", target, dtype)
     array = torch.tensor(indptr, dtype=torch.int32)
     emulated.merge_lists(program, *given, out, array, slices=slices, **options)
     return out
@@ -76,14 +76,6 @@ def test_every_dtype_and_head_size(target: str, dtype: str, dim: int) -> None:
     indptr = [0, 9, 9, 10, 30]
     out = merged_lists(target, dtype, rows, indptr, 1)
     assert_state(out, oracle_states.variable_length_merge_states(*rows, indptr), dtype)
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("target", TARGETS)
-def test_fp32_states_become_16_bits_in_one_rounding(target: str, dtype: str) -> None:
-    given = random_state("fp32", 44, 3, 72)
-    out = merged_lists(target, dtype, given, INDPTR, 2, "fp32_states")
-    assert_state(out, oracle_states.variable_length_merge_states(*given, INDPTR), dtype)
 
 
 @pytest.mark.parametrize("storage", ["permuted", "padded", "odd"])

@@ -40,7 +40,14 @@ def run(command: Sequence[str], *, cwd: Path | None = None) -> str:
     shown = shlex.join(command)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False, cwd=cwd
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # a compiler may speak in any encoding
+            timeout=COMPILE_SECONDS,
+            check=False,
+            cwd=cwd,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{shown}\n{error}") from error

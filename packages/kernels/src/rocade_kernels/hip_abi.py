@@ -92,10 +92,7 @@ class MergeStateDenseArgs(Structure):
 
 
 class MergeStatesArgs(Structure):
-    """Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
-
-    The variant fp32_states takes fp32 `v` whatever the dtype of `v_out`, as partial results of attention are.
-    """
+    """Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32."""
 
     _fields_ = [
         *_LISTS,

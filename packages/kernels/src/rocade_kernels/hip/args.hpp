@@ -101,8 +101,6 @@ static_assert(__builtin_offsetof(MergeStateDenseArgs, crosses) == 64);
 static_assert(__builtin_offsetof(MergeStateDenseArgs, reserved) == 68);
 
 /// Merges the states of each row, a fixed or a variable number of them. `s` and `s_out` are fp32.
-///
-/// The variant fp32_states takes fp32 `v` whatever the dtype of `v_out`, as partial results of attention are.
 struct MergeStatesArgs {
   void* v;
   i64 v_row;
