@@ -15,6 +15,7 @@ bool recording = true;        // off while launches are timed
 thread_local int current = 0; // HIP device, or 1 + CUDA device of the context
 unsigned char block[4096];    // what the last launch's argument pointed to
 int devices = 2;
+thread_local int capture_mode = 0; // global, as in every new thread
 
 int enter(const char* name, const std::string& rest) {
   if (!recording)
@@ -63,6 +64,21 @@ API void stub_record(int on) { recording = on; }
 API void stub_devices(int count) { devices = count; }
 API void stub_current(int value) { current = value; }
 API const unsigned char* stub_block() { return block; }
+
+#ifdef STUB_CUDA
+#define EXCHANGE cuThreadExchangeStreamCaptureMode
+#else
+#define EXCHANGE hipThreadExchangeStreamCaptureMode
+#endif
+API int EXCHANGE(int* mode) {
+  const int given = *mode;
+  const int code = enter("ThreadExchangeStreamCaptureMode", number(given));
+  if (code)
+    return code;
+  *mode = capture_mode;
+  capture_mode = given;
+  return 0;
+}
 
 #ifdef STUB_CUDA
 API int cuInit(unsigned flags) { return enter("cuInit", number(flags)); }

@@ -8,6 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,12 @@ from rocade_kernels.runtime import (
     Layout,
     Loaded,
     _amd,
+    _devices,
     _library,
     _nvidia,
     device,
     missing,
+    relaxed,
 )
 
 MOST_MICROSECONDS = 5.0  # of the CPU's time, for one launch with 20 arguments
@@ -195,6 +198,43 @@ def test_a_missing_driver_or_device_is_told(driver: Pair, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "NAMES", ("libnot-there.so.1",))
     module._library.cache_clear()
     assert "libnot-there.so.1" in missing(vendor)
+
+
+def test_a_thread_leaves_relaxed_mode_as_it_entered_it(driver: Pair) -> None:
+    vendor, stub = driver
+    name = "ThreadExchangeStreamCaptureMode"
+
+    def modes() -> list[str]:
+        return [line.split()[1] for line in stub.calls if line.startswith(name)]
+
+    with suppress(KeyError), relaxed(vendor):
+        assert modes() == ["2"]
+        raise KeyError
+    assert modes() == ["2", "0"]
+    stub.fail(name, 3)
+    with pytest.raises(DeviceError, match=f"{name} returned 3"), relaxed(vendor):
+        pytest.fail("the mode is not known")
+    assert modes() == ["2", "0", "2"]
+
+
+def test_a_driver_without_relaxed_mode_is_told(driver: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_devices._EXCHANGES, driver[0], "noSuchFunction")
+    with pytest.raises(DeviceError, match="noSuchFunction"), relaxed(driver[0]):
+        pytest.fail("there is no such mode")
+
+
+def test_a_child_of_a_fork_does_not_ask_a_device_of_its_parent(driver: Pair) -> None:
+    vendor, stub = driver
+    device(vendor, 0, TARGETS[vendor])
+    pid = os.fork()
+    if pid == 0:
+        stub.reset()
+        try:
+            with relaxed(vendor):
+                os._exit(1)
+        except DeviceError:
+            os._exit(len(stub.calls))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_library_without_the_functions_is_passed_over(driver: Pair) -> None:

@@ -15,6 +15,7 @@ import torch
 import rocade
 from rocade import _single
 from rocade._wrapper import BatchWrapper
+from rocade.backends.hip import _repeats
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA or ROCm device")
 
@@ -133,6 +134,73 @@ def test_repeated_runs_are_captured_and_follow_new_plans() -> None:
         graph.replay()
         found = out.clone()
         assert torch.equal(found, wrapper.run(q, cache))
+
+
+@pytest.mark.parametrize("call", ["prefill", "decode"])
+def test_a_captured_single_call_reads_the_list_of_earlier_ones(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = half(40, HEADS[0], DIM) if call == "prefill" else half(HEADS[0], DIM)
+    k, v = half(20000, HEADS[1], DIM), half(20000, HEADS[1], DIM)
+    lent: list[object] = []
+    monkeypatch.setattr(_repeats, "_LENT", lent)
+
+    def run() -> torch.Tensor:
+        if call == "prefill":
+            return rocade.single_prefill_with_kv_cache(q, k, v, causal=True, backend="hip")
+        return rocade.single_decode_with_kv_cache(q, k, v, backend="hip")
+
+    run()
+    torch.cuda.synchronize()
+    run()  # asks whether the list has arrived
+    plan = next(iter(_single._local.known.values())).plan
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [run(), run()]
+    assert lent == [plan]
+    del plan
+    _single._local.known.clear()  # as when other kinds of calls take its place
+    for _ in range(3):
+        for tensor in (q, k, v):
+            tensor.copy_(torch.randn_like(tensor))
+        expected = run()
+        noise = [
+            torch.full((size,), 255, dtype=torch.uint8, device="cuda") for size in (1 << 14, 1 << 18) * 8
+        ]
+        graph.replay()
+        assert all(torch.equal(one, expected) for one in found)
+        del noise
+
+
+def test_a_thread_that_asks_whether_a_list_has_arrived_breaks_no_capture_of_another() -> None:
+    q, k, v = half(40, HEADS[0], DIM), half(3000, HEADS[1], DIM), half(3000, HEADS[1], DIM)
+    twice = torch.empty_like(q)
+    planned, captures, arrived = threading.Event(), threading.Event(), list[bool]()
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            rocade.single_prefill_with_kv_cache(q, k, v, causal=True, backend="hip")
+            torch.cuda.current_stream().synchronize()
+            planned.set()
+            captures.wait(60)  # its memory is cached by now: a capture forbids to allocate, too
+            rocade.single_prefill_with_kv_cache(q, k, v, causal=True, backend="hip")
+            (known,) = _single._local.known.values()
+            arrived.append(known.plan._repeats._has_arrived)  # type: ignore[attr-defined]
+
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert planned.wait(60)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()  # in global mode, which forbids all threads to query events
+        torch.mul(q, 2, out=twice)
+        captures.set()
+        thread.join()
+        graph.capture_end()
+    graph.replay()
+    assert arrived == [True]
+    assert torch.equal(twice, q * 2)
 
 
 @pytest.mark.parametrize("call", ["prefill", "decode"])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rocade.backends.idle_driver import STRUCTS, Driver, Launched
+from tests.rocade.backends.idle_driver import Driver
 from tests.rocade.backends.run_changes import half
+from tests.rocade.backends.single_calls import DIM, HEADS, Call, decode, driven, fields, made_plans, prefill
 
 import rocade
 from rocade import _single
@@ -19,52 +20,16 @@ from rocade_kernels import hip_abi
 
 pytestmark = pytest.mark.skipif(not _dlpack.read_address(), reason="this torch has no DLPack exchange table")
 
-HEADS, DIM = (4, 2), 64
-Call = Callable[..., Any]
-
-
-def prefill(rows: int = 20, keys: int = 3000, **options: Any) -> Any:  # noqa: ANN401  results of two shapes
-    options = {"causal": True, "return_lse": True, **options}
-    k, v = half(keys, HEADS[1], DIM), half(keys, HEADS[1], DIM)
-    return rocade.single_prefill_with_kv_cache(half(rows, HEADS[0], DIM), k, v, **options)
-
-
-def decode(keys: int = 3000, **options: Any) -> Any:  # noqa: ANN401  as above
-    k, v = half(keys, HEADS[1], DIM), half(keys, HEADS[1], DIM)
-    return rocade.single_decode_with_kv_cache(half(HEADS[0], DIM), k, v, **{"return_lse": True, **options})
-
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr(_single, "_local", _single._Local())
-    made = Driver()
-    with made.emulation, torch.inference_mode():
+    with driven(monkeypatch) as made:
         yield made
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[AttentionPlan]:
-    """The plans that are made."""
-    found: list[AttentionPlan] = []
-    init = AttentionPlan.__init__
-
-    def count(self: AttentionPlan, *given: Any) -> None:
-        init(self, *given)
-        found.append(self)
-
-    monkeypatch.setattr(AttentionPlan, "__init__", count)
-    return found
-
-
-def fields(launches: list[Launched]) -> list[object]:
-    """Launches without the addresses of partial results, which are new memory each time."""
-    found: list[object] = []
-    for name, numbers, block in launches:
-        struct: Any = STRUCTS[name.split("-")[0]].from_buffer_copy(block)
-        found.append(
-            (name, numbers, {f: getattr(struct, f) for f, _ in struct._fields_ if "partial" not in f})
-        )
-    return found
+    return made_plans(monkeypatch)
 
 
 @pytest.mark.parametrize("lse", [True, False])

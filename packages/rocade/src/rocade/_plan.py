@@ -73,6 +73,12 @@ class RepeatablePlan(Plan, Protocol):
     def is_ready(self) -> bool:
         """Whether another call may use it now: its memory is ready on this stream, and no graph keeps it."""
 
+    def lend_to_graph(self) -> bool:
+        """Whether a call that is being captured may `run` it; the plan then stays for the graph's sake.
+
+        Its memory is filled, for certain and not only once earlier work on some stream is done.
+        """
+
     def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
         """Make a run again whose tensors have the shapes, strides, types and devices of an earlier one.
 

@@ -193,7 +193,10 @@ def _find(given: Given) -> _Known | None:
 def _known_plan(given: Given | None, backend: str) -> Plan | None:
     """The plan of an earlier call of this kind, if it is still what dispatch would choose."""
     known = None if given is None else _find(given)
-    return known.plan if known and known.plan.backend == backend and known.plan.is_ready() else None
+    if known is None or known.plan.backend != backend:
+        return None
+    plan = known.plan
+    return plan if plan.is_ready() or plan.lend_to_graph() else None
 
 
 def _learn(given: Given, plan: Plan, args: RunArgs, out: Tensor, lse: Tensor | None) -> None:

@@ -6,7 +6,7 @@ stream is the driver's handle as a number, and memory is addresses inside an arg
 
 from rocade_kernels.runtime._arguments import Arguments, Layout
 from rocade_kernels.runtime._calls import Calls, Step, StepLayout
-from rocade_kernels.runtime._devices import device, missing
+from rocade_kernels.runtime._devices import device, missing, relaxed
 from rocade_kernels.runtime._function import DriverFunction
 from rocade_kernels.runtime._interface import DeviceFacts, Function, Image, Named, Runtime
 from rocade_kernels.runtime._library import DeviceError, Library
@@ -34,5 +34,6 @@ __all__ = [
     "StepLayout",
     "device",
     "missing",
+    "relaxed",
     "replay",
 ]

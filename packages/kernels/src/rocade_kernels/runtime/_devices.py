@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rocade_kernels.runtime import _amd, _nvidia
 from rocade_kernels.runtime._function import AFTER_FORK
@@ -17,6 +19,8 @@ _RUNTIMES: dict[str, Callable[[int, str], Runtime]] = {
 }
 _LIBRARIES: dict[str, Callable[[], Library]] = {"amd": _amd.library, "nvidia": _nvidia.library}
 _NAMES = {"amd": "libamdhip64", "nvidia": "libcuda"}
+_EXCHANGES = {"amd": "hipThreadExchangeStreamCaptureMode", "nvidia": "cuThreadExchangeStreamCaptureMode"}
+_RELAXED = 2  # of both drivers' capture modes
 
 _devices: dict[tuple[str, int], Runtime] = {}
 _lock = threading.Lock()
@@ -58,6 +62,34 @@ def missing(vendor: str) -> str:
     except MissingError as error:
         return f"{_NAMES[vendor]}: {error}"
     return ""
+
+
+@contextmanager
+def relaxed(vendor: str) -> Iterator[None]:
+    """Let this thread ask for an event while some stream is captured, without breaking that capture.
+
+    A capture in the mode that is the default, by any thread, forbids all threads calls that might wait, and
+    one of them is enough to end it. In relaxed mode a thread says that its calls have nothing to do with it.
+
+    Raises:
+        DeviceError: the driver has no such mode, or this process was forked from one that used the device.
+    """
+    if _forked:
+        raise DeviceError(AFTER_FORK)
+    name = _EXCHANGES[vendor]
+    lib = _LIBRARIES[vendor]()
+    try:
+        exchange = lib.bare(name)
+    except AttributeError as error:
+        raise DeviceError(f"{_NAMES[vendor]}: {error}") from error
+    mode = ctypes.c_int(_RELAXED)
+    code = exchange(ctypes.byref(mode))  # which leaves the mode before in it
+    if code:
+        raise lib.error("entering relaxed mode", name, code)
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def _after_fork() -> None:

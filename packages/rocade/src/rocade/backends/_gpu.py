@@ -22,6 +22,7 @@ from rocade_kernels.runtime import Arguments, DriverFunction, Function, Launched
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", None: ""}
 Key = tuple["Kernel", torch.dtype | None, int]
+Passed = Callable[[], bool]
 
 
 class Blocks(Protocol):
@@ -122,7 +123,9 @@ class Gpu:
         stream: Callable[[], int],
         is_current: Callable[[], bool],
         is_capturing: Callable[[], bool],
+        mark: Callable[[], Passed] | None = None,
     ) -> None:
+        """`mark()` marks the current stream; what it returns tells whether the device is past that point."""
         facts = on.facts()
         self.target = on.target
         self.units = facts.compute_units
@@ -134,6 +137,7 @@ class Gpu:
         self.stream = stream
         self.is_current = is_current
         self.is_capturing = is_capturing
+        self.mark = mark
         self.facts = facts
         self._loaded = Loaded(on)
         self._launchers: dict[Key, Launcher] = {}
@@ -285,6 +289,7 @@ def _open(index: int) -> Gpu:
         _raw_stream(index),
         _is_current(index),
         torch.cuda.is_current_stream_capturing,
+        _marks(index, vendor(target)),
     )
     return _gpus.setdefault(index, gpu)
 
@@ -323,6 +328,22 @@ def _is_current(index: int) -> Callable[[], bool]:
         return _yes
     current = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
     return lambda: bool(current() == index)
+
+
+def _marks(index: int, maker: str) -> Callable[[], Passed]:
+    """Records events; not to be called, nor its results, by what is being captured itself."""
+
+    def mark() -> Passed:
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(index))
+        return functools.partial(_has_passed, event, maker)
+
+    return mark
+
+
+def _has_passed(event: torch.cuda.Event, maker: str) -> bool:
+    with runtime.relaxed(maker):  # another thread, or this one on another stream, may be capturing
+        return bool(event.query())  # type: ignore[no-untyped-call]
 
 
 os.register_at_fork(after_in_child=_gpus.clear)  # their handles are the parent's; the runtime says what then

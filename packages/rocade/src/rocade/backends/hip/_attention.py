@@ -148,8 +148,10 @@ class AttentionPlan:
         self._reads: tuple[torch.Tensor, ...] = (planned.memory, *tables, *masks)
         self._strides = _NO_STRIDES
         # Without a workspace it is the plan of one call. Others like it may use it on the same stream, where
-        # the list arrives before they run; a graph would go on using memory that is not its own.
-        self._repeats = Repeats(gpu, None if planned.has_workspace else gpu.stream())
+        # the list arrives before they run, or in a graph once it has arrived; those with a mask never do.
+        shared = not planned.has_workspace
+        stream = gpu.stream() if shared else None
+        self._repeats = Repeats(gpu, stream, is_shared=shared and problem.mask is None)
         self._scratch: torch.Tensor | None = None  # of the last run, if it is not the same in all
         self._caches = [_NO_CACHE] * len(self._launches)
         self._fixed = (request.num_qo_heads, group, dim, _magic(group))
@@ -187,7 +189,8 @@ class AttentionPlan:
             self._run_aside(args)
             return
         workspace = self._list.workspace()
-        self._scratch = None if self._list.has_workspace else workspace
+        # Memory of a graph is not kept: its pool could not give it to the graph's other calls.
+        self._scratch = None if self._list.has_workspace or self._gpu.is_capturing() else workspace
         partials = workspace.data_ptr()
         to = _To(
             (partials, partials + self._list.facts.lse_offset),
@@ -204,6 +207,10 @@ class AttentionPlan:
     def is_ready(self) -> bool:
         """See `RepeatablePlan`."""
         return self._repeats.is_ready()
+
+    def lend_to_graph(self) -> bool:
+        """See `RepeatablePlan`."""
+        return self._repeats.lend_to_graph(self)
 
     def repeat(self, tensors: Sequence[torch.Tensor], scale: float, v_scale: float) -> bool:
         """See `RepeatablePlan`."""

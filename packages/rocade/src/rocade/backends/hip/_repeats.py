@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from rocade._plan import RunArgs, Source
-from rocade.backends._gpu import Gpu, Launcher
+from rocade.backends._gpu import Gpu, Launcher, Passed
 from rocade.backends.hip._dlpack import read_address
 from rocade.backends.hip._replay import is_special
 from rocade_kernels.runtime import Calls, Place, Step, StepLayout
@@ -46,16 +46,27 @@ _WRITTEN = ("out", "lse", "partial_out")
 Where = tuple[tuple[str, int, int], ...]
 _QUERY: Where = (("q", 0, 0),)
 
+# Plans whose lists captured graphs read in every replay. Nothing tells when the last of these graphs is gone,
+# so they stay for the life of the process: 10 to 200 KB of device memory for each kind of call captured.
+_LENT: list[object] = []
+
 
 class Repeats:
     """The runs of one plan that it can repeat."""
 
-    __slots__ = ("_calls", "_gpu", "_stream", "_tries")
+    __slots__ = ("_arriving", "_calls", "_gpu", "_has_arrived", "_is_lent", "_stream", "_tries")
 
-    def __init__(self, gpu: Gpu, stream: int | None) -> None:
-        """Know nothing yet; with a `stream`, runs are repeated on that one alone, and never captured."""
+    def __init__(self, gpu: Gpu, stream: int | None, *, is_shared: bool = False) -> None:
+        """Know nothing yet; with a `stream`, runs are repeated on that one alone, and never captured.
+
+        `is_shared`: calls share the plan, whose list was just sent.
+        """
         self._gpu = gpu
         self._stream = stream
+        # Asks whether the list has arrived, until it has. A captured copy of it happens in replays alone.
+        self._arriving = gpu.mark() if is_shared and gpu.mark and _runs_now(gpu) else None
+        self._has_arrived = False
+        self._is_lent = False
         self._calls: Calls | None = None
         self._tries = _TRIES
 
@@ -66,8 +77,11 @@ class Repeats:
             if calls is None or is_special(tensors) or not gpu.is_current():
                 return False
             stream = gpu.stream()
-            if self._stream is not None and (stream != self._stream or gpu.is_capturing()):
-                return False
+            if self._stream is not None:
+                if stream != self._stream or gpu.is_capturing():
+                    return False
+                if self._arriving is not None:
+                    self._look(self._arriving)
             return calls.run(stream, scale, v_scale, tensors)
         except (TypeError, RuntimeError):  # no tensor, which the ordinary way refuses
             return False
@@ -76,6 +90,22 @@ class Repeats:
         """See `RepeatablePlan`."""
         gpu = self._gpu
         return gpu.is_current() and gpu.stream() == self._stream and not gpu.is_capturing()
+
+    def lend_to_graph(self, plan: object) -> bool:
+        """See `RepeatablePlan`; on any stream, since the list is there. `plan` is whose runs these are."""
+        gpu = self._gpu
+        if not (self._has_arrived and gpu.is_current() and gpu.is_capturing()):
+            return False
+        if not self._is_lent:
+            _LENT.append(plan)
+            self._is_lent = True
+        return True
+
+    def _look(self, arriving: Passed) -> None:
+        self._arriving = None  # after an error, which the launches will show too, it is not asked again
+        self._has_arrived = arriving()
+        if not self._has_arrived:
+            self._arriving = arriving
 
     def learn(
         self,
@@ -117,6 +147,11 @@ class Repeats:
             return False
         self._calls = calls
         return True
+
+
+def _runs_now(gpu: Gpu) -> bool:
+    """Whether work is queued and not captured; of another device than the current one nothing tells."""
+    return gpu.is_current() and not gpu.is_capturing()
 
 
 def _calls() -> Calls | None:
