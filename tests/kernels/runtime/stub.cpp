@@ -7,15 +7,17 @@
 
 namespace {
 std::mutex lock;
-std::string calls;            // one line a call
-std::string fail_name;        // this function fails ...
-int fail_code = 0;            // ... with this code ...
-int fail_times = 0;           // ... so often
-bool recording = true;        // off while launches are timed
-thread_local int current = 0; // HIP device, or 1 + CUDA device of the context
-unsigned char block[4096];    // what the last launch's argument pointed to
+std::string calls;             // one line a call
+std::string fail_name;         // this function fails ...
+int fail_code = 0;             // ... with this code ...
+int fail_times = 0;            // ... so often
+bool recording = true;         // off while launches are timed
+thread_local int current = 0;  // HIP device, or 1 + CUDA device of the context
+unsigned char block[4096];     // what the last launch's argument pointed to
+unsigned char config[56 + 72]; // the last launch's CUlaunchConfig, and the attribute that it points to
 int devices = 2;
 thread_local int capture_mode = 0; // global, as in every new thread
+int version = 12080;               // of CUDA
 
 int enter(const char* name, const std::string& rest) {
   if (!recording)
@@ -54,6 +56,7 @@ API void stub_reset() {
   fail_times = 0;
   recording = true;
   devices = 2;
+  version = 12080;
 }
 API void stub_fail(const char* name, int code, int times) {
   fail_name = name;
@@ -62,7 +65,9 @@ API void stub_fail(const char* name, int code, int times) {
 }
 API void stub_record(int on) { recording = on; }
 API void stub_devices(int count) { devices = count; }
+API void stub_version(int value) { version = value; }
 API void stub_current(int value) { current = value; }
+API const unsigned char* stub_config() { return config; }
 API const unsigned char* stub_block() { return block; }
 
 #ifdef STUB_CUDA
@@ -90,7 +95,7 @@ API int cuGetErrorString(int code, const char** text) {
   *text = code == 218 ? "a PTX JIT compilation failed" : code == 1 ? "invalid argument" : nullptr;
   return *text ? 0 : 1;
 }
-API int cuDriverGetVersion(int* version) { return *version = 12080, 0; }
+API int cuDriverGetVersion(int* value) { return *value = version, 0; }
 API int cuDeviceGetCount(int* count) { return *count = devices, 0; }
 API int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal + 10;
@@ -138,6 +143,18 @@ API int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned 
   const unsigned size[] = {gx, gy, gz, bx, by, bz, lds};
   return launch("cuLaunchKernel", f, size, stream, params, extra);
 }
+#ifndef STUB_OLD
+API int cuLaunchKernelEx(const unsigned char* given, void* f, void** params, void** extra) {
+  unsigned size[7];
+  void *stream, *attributes;
+  std::memcpy(size, given, sizeof size);
+  std::memcpy(&stream, given + 32, sizeof stream);
+  std::memcpy(&attributes, given + 40, sizeof attributes);
+  std::memcpy(config, given, 56);
+  std::memcpy(config + 56, attributes, 72);
+  return launch("cuLaunchKernelEx", f, size, stream, params, extra);
+}
+#endif
 #else
 API int hipInit(unsigned flags) { return enter("hipInit", number(flags)); }
 API const char* hipGetErrorName(int code) { return code == 209 ? "hipErrorNoBinaryForGpu" : nullptr; }

@@ -42,6 +42,7 @@ class Stub:
         self._lib = ctypes.CDLL(str(path))
         self._lib.stub_calls.restype = ctypes.c_char_p
         self._lib.stub_block.restype = ctypes.POINTER(ctypes.c_ubyte)
+        self._lib.stub_config.restype = ctypes.POINTER(ctypes.c_ubyte)
 
     def reset(self) -> None:
         """Forget what was called; nothing fails; two devices; no current one."""
@@ -65,6 +66,10 @@ class Stub:
         """How many devices there are."""
         self._lib.stub_devices(count)
 
+    def version(self, value: int) -> None:
+        """What CUDA's driver says its version is."""
+        self._lib.stub_version(value)
+
     def current(self, value: int) -> None:
         """Device or context of this thread."""
         self._lib.stub_current(value)
@@ -77,22 +82,28 @@ class Stub:
         """What the last launch's argument pointed to; 32 bytes are kept."""
         return bytes(self._lib.stub_block()[:size])
 
+    @property
+    def config(self) -> tuple[bytes, bytes]:
+        """The last launch's CUlaunchConfig, and the attribute that it points to."""
+        both = bytes(self._lib.stub_config()[: 56 + 72])
+        return both[:56], both[56:]
+
 
 @functools.cache
-def _build(vendor: str) -> Path:
+def _build(vendor: str, *defines: str) -> Path:
     compiler = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
     command = [compiler] if compiler else ["python", "-m", "ziglang", "c++"]
     path = Path(tempfile.mkdtemp(prefix="rocade-stub-")) / f"lib{vendor}.so"
-    define = ["-DSTUB_CUDA"] if vendor == "nvidia" else []
+    define = [*(["-DSTUB_CUDA"] if vendor == "nvidia" else []), *(f"-D{name}" for name in defines)]
     source = Path(__file__).with_name("stub.cpp")
     flags = ["-std=c++20", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*command, *flags, *define, str(source), "-o", str(path)], check=True)
     return path
 
 
-def install(vendor: str, monkeypatch: pytest.MonkeyPatch) -> Stub:
+def install(vendor: str, monkeypatch: pytest.MonkeyPatch, *defines: str) -> Stub:
     """The stub in place of a vendor's driver, in a process that has used no device yet."""
-    stub = Stub(vendor, _build(vendor))
+    stub = Stub(vendor, _build(vendor, *defines))
     stub.reset()
     module = MODULES[vendor]
     monkeypatch.setattr(module, "NAMES", (str(stub.path),))

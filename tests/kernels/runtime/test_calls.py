@@ -47,13 +47,21 @@ class Made:
         self.driver, self.calls, self.tensors = Driver(), Calls(read()), tensors()
         self.steps = [self.step(1), self.step(2)]
 
-    def step(self, number: int, places: Sequence[Place] = PLACES, scales: tuple[int, int] = SCALES) -> Step:
+    def step(
+        self,
+        number: int,
+        places: Sequence[Place] = PLACES,
+        scales: tuple[int, int] = SCALES,
+        *,
+        early: bool = False,
+    ) -> Step:
         block = First()
         block.a, block.b, block.out = (t.data_ptr() for t in self.tensors)
         block.second = block.b + 8
         block.number = number
         args = Arguments(block)
-        launched = Launched(number, self.driver.address, (number, 1, 1), 64, 0, args)
+        by = self.driver.early_address if early else 0
+        launched = Launched(number, self.driver.address, (number, 1, 1), 64, 0, args, by)
         return Step(launched, StepLayout.of(places, *scales))
 
     def learn(self, steps: Sequence[Step] | None = None) -> bool:
@@ -74,6 +82,16 @@ def test_launches_are_made_in_order_with_the_addresses_and_numbers_of_the_call()
         assert block.second == again[1].data_ptr() + 8
         assert (block.number, block.scale, block.out_scale) == (number, 0.25, -3.0)
     assert {stream for _, stream, _ in made.driver.seen} == {0xABC}
+
+
+def test_every_launch_may_start_early_or_not_by_itself() -> None:
+    made = Made()
+    assert made.learn([made.step(1), made.step(2, early=True), made.step(3)])
+    assert made.calls.run(0xABC, 0.25, -3.0, made.tensors)
+    assert [numbers for numbers, _, _ in made.driver.seen] == [(n, n, 1, 1, 64, 1, 1, 0) for n in (1, 2, 3)]
+    assert {stream for _, stream, _ in made.driver.seen} == {0xABC}
+    assert [block.scale for _, block in made.seen] == [0.25] * 3
+    assert made.driver.early == [2]
 
 
 def test_a_launch_without_numbers_keeps_its_block() -> None:

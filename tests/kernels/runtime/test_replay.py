@@ -13,6 +13,7 @@ import torch
 from rocade_kernels.runtime import Arguments, Launched, Place, Replay
 
 Launch = ctypes.CFUNCTYPE(c_int, c_void_p, *[c_uint] * 7, c_void_p, ctypes.POINTER(c_void_p), c_void_p)
+LaunchEarly = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, ctypes.POINTER(c_void_p), c_void_p)
 OP = 7
 
 
@@ -55,6 +56,8 @@ class Driver:
         self.code = 0
         self.seen: list[tuple[tuple[int, ...], int, Args]] = []
         self.function = Launch(self._launch)
+        self.early: list[int] = []  # functions of launches that may start early
+        self.early_function = LaunchEarly(self._launch_early)
 
     def _launch(self, *given: object) -> int:
         block = Args.from_buffer_copy(ctypes.string_at(given[9][0], ctypes.sizeof(Args)))  # type: ignore[index]
@@ -65,6 +68,19 @@ class Driver:
     @property
     def address(self) -> int:
         return ctypes.cast(self.function, c_void_p).value or 0
+
+    def _launch_early(self, config: int, function: int, params: object, extra: object) -> int:
+        """As `_launch`, for CUlaunchConfig with the one attribute that lets a kernel start early."""
+        attribute, count = (ctypes.c_uint64 * 2).from_address(config + 40)
+        assert count & 0xFFFFFFFF == 1
+        assert (c_int * 3).from_address(attribute)[:] == [6, 0, 1]
+        self.early.append(function)
+        stream = ctypes.c_uint64.from_address(config + 32).value
+        return self._launch(function, *(c_uint * 7).from_address(config), stream, params, extra)
+
+    @property
+    def early_address(self) -> int:
+        return ctypes.cast(self.early_function, c_void_p).value or 0
 
 
 class Learned:
@@ -98,6 +114,18 @@ def learned() -> Iterator[Learned]:
     made = Learned(given)
     yield made
     del given
+
+
+def test_a_launch_that_may_start_early_does_so_again(learned: Learned) -> None:
+    given = tensors()
+    learned.fill(given)
+    launched = learned.launched._replace(early=learned.driver.early_address)
+    assert learned.replay.learn(OP + 1, launched, PLACES, given, WRITTEN)
+    for op, early in ((OP, []), (OP + 1, [0x1234])):
+        assert learned.run(op, 0xABC, *tensors())
+        assert learned.driver.early == early
+    first, again = learned.driver.seen
+    assert first[:2] == again[:2]
 
 
 def test_other_tensors_of_the_same_layout_are_launched_with_their_addresses(learned: Learned) -> None:

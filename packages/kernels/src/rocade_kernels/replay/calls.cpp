@@ -51,7 +51,7 @@ int32_t queue(const Step& step, const Tensor* tensors, void* stream, float scale
   void* params[] = {block};
   const rk_queue queued = {l.launch, l.function, l.grid_x, l.grid_y,
                            l.grid_z, l.block,    l.lds,    reinterpret_cast<int64_t>(stream),
-                           params};
+                           params,   l.early};
   return rk_queue_launch(&queued);
 }
 

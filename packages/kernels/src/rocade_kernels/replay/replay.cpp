@@ -12,11 +12,6 @@ namespace {
 
 using namespace rk;
 
-// cuLaunchKernel and hipModuleLaunchKernel.
-using Launch = int (*)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                       unsigned block_y, unsigned block_z, unsigned lds, void* stream, void** params,
-                       void** extra);
-
 constexpr size_t kMostRecipes = 4096;
 
 struct Recipe {
@@ -57,19 +52,12 @@ int32_t replay(Table& table, int64_t op, void* stream, void* const* objects, int
   void* params[] = {block};
   const rk_queue queued = {l.launch, l.function, l.grid_x, l.grid_y,
                            l.grid_z, l.block,    l.lds,    reinterpret_cast<int64_t>(stream),
-                           params};
+                           params,   l.early};
   const int32_t code = rk_queue_launch(&queued);
   return code == 0 ? RK_REPLAYED : RK_NOT_REPLAYED; // the caller's own way tells what is wrong
 }
 
 } // namespace
-
-int32_t rk_queue_launch(const rk_queue* q) {
-  const auto launch = reinterpret_cast<Launch>(q->launch);
-  const auto u = [](int64_t x) { return static_cast<unsigned>(x); };
-  return launch(reinterpret_cast<void*>(q->function), u(q->grid_x), u(q->grid_y), u(q->grid_z), u(q->block),
-                1, 1, u(q->lds), reinterpret_cast<void*>(q->stream), q->params, nullptr);
-}
 
 int64_t rk_replay_launch_size() { return sizeof(rk_launch); }
 

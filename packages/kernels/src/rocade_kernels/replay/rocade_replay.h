@@ -20,6 +20,7 @@ typedef struct rk_launch {
   int64_t op;       // the caller's number for the kind of call
   int64_t function; // the driver's handle of the kernel
   int64_t launch;   // address of cuLaunchKernel or hipModuleLaunchKernel
+  int64_t early;    // as in rk_queue
   int64_t grid_x, grid_y, grid_z, block, lds;
   const char* block_at; // the argument block
   int64_t block_bytes;
@@ -43,6 +44,7 @@ typedef struct rk_queue {
   int64_t grid_x, grid_y, grid_z, block, lds;
   int64_t stream; // the driver's handle
   void** params;
+  int64_t early; // address of cuLaunchKernelEx: it may start before what is in front of it has ended; 0: not
 } rk_queue;
 
 RK_API int32_t rk_queue_launch(const rk_queue* launch); // what the driver returns

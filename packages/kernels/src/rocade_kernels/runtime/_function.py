@@ -1,4 +1,4 @@
-"""A kernel of a driver's module; both vendors' launch calls take the same eleven arguments."""
+"""A kernel of a driver's module; both vendors' plain launch calls take the same eleven arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctypes import c_char_p, c_int32, c_void_p
 from typing import Any, NoReturn, cast
 
 from rocade_kernels import _native
-from rocade_kernels.runtime import _packed
+from rocade_kernels.runtime import _early, _packed
 from rocade_kernels.runtime._arguments import Arguments
 from rocade_kernels.runtime._interface import Grid
 from rocade_kernels.runtime._library import DeviceError, Library
@@ -29,6 +29,7 @@ class DriverFunction:
 
     __slots__ = (
         "__weakref__",
+        "_early_name",
         "_entry",
         "_handle",
         "_kept",
@@ -38,6 +39,7 @@ class DriverFunction:
         "_library",
         "_mend",
         "_raise_lds",
+        "early_entry",
         "name",
     )
 
@@ -52,6 +54,7 @@ class DriverFunction:
         raise_lds: Callable[[int, int], None],
         mend: Mend,
         kept: object = None,
+        early_name: str = "",
     ) -> None:
         """Wrap a handle.
 
@@ -64,13 +67,16 @@ class DriverFunction:
             raise_lds: `(handle, bytes)` asks the driver for more, once.
             mend: given the code of a failed launch, sets right what can be; True to launch again.
             kept: what must live as long as the kernel: a driver may go on reading the image it was given.
+            early_name: its function for launches that may start early, as cuLaunchKernelEx; "": none.
         """
         self.name = name
         self._library = library
         self._launch_name = launch_name
-        entry = library.bare(launch_name)
-        self._entry = c_void_p.from_address(ctypes.addressof(entry)).value or 0
-        self._launch = _queue(entry)
+        self._early_name = early_name
+        entry, early = library.bare(launch_name), library.bare(early_name) if early_name else None
+        self._entry = _address(entry)
+        self.early_entry = 0 if early is None else _address(early)
+        self._launch = _queue(entry, early)
         self._handle = handle
         self._lds = lds
         self._raise_lds = raise_lds
@@ -92,13 +98,15 @@ class DriverFunction:
         args: Arguments,
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
+        early: bool = False,
     ) -> None:
         """See `Function.launch`."""
         if lds > self._lds:
             self._raise_lds(self._handle, lds)
             self._lds = lds
         x, y, z = grid
-        queued = _pack(self._entry, self._handle, x, y, z, block, lds, stream, args.params_at)
+        with_early = self.early_entry if early else 0
+        queued = _pack(self._entry, self._handle, x, y, z, block, lds, stream, args.params_at, with_early)
         code = self._launch(queued)
         if code:
             self._again(code, queued)
@@ -108,12 +116,16 @@ class DriverFunction:
         if self._mend(code):
             code = self._launch(queued)
         if code:
-            x, y, z, block, lds = _packed.QUEUE.unpack(queued)[2:7]
+            x, y, z, block, lds, _, _, early = _packed.QUEUE.unpack(queued)[2:]
             what = f"{self.name}, grid ({x}, {y}, {z}), block {block}, {lds} bytes of dynamic local memory"
-            raise self._library.error(what, self._launch_name, code)
+            raise self._library.error(what, self._early_name if early else self._launch_name, code)
 
 
-def _queue(entry: Any) -> Callable[[bytes], int]:  # noqa: ANN401  a ctypes function
+def _address(entry: Any) -> int:  # noqa: ANN401  a ctypes function
+    return c_void_p.from_address(ctypes.addressof(entry)).value or 0
+
+
+def _queue(entry: Any, early: Any) -> Callable[[bytes], int]:  # noqa: ANN401  ctypes functions
     """What launches a packed rk_queue: natively where it can, since eleven arguments take ctypes a while.
 
     Either way other threads run while the driver works.
@@ -125,7 +137,10 @@ def _queue(entry: Any) -> Callable[[bytes], int]:  # noqa: ANN401  a ctypes func
         return cast("Callable[[bytes], int]", function)
 
     def launch(queued: bytes) -> int:
-        _, handle, x, y, z, block, lds, stream, params = _packed.QUEUE.unpack(queued)
+        _, handle, x, y, z, block, lds, stream, params, is_early = _packed.QUEUE.unpack(queued)
+        if is_early:
+            config = _early.config((x, y, z), block, lds, stream)
+            return int(early(ctypes.byref(config), c_void_p(handle), c_void_p(params), None))
         on = (c_void_p(stream), c_void_p(params), None)
         return int(entry(c_void_p(handle), x, y, z, block, 1, 1, lds, *on))
 

@@ -61,6 +61,7 @@ class Function(Protocol):
         args: Arguments,
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
+        early: bool = False,
     ) -> None:
         """Queue one run.
 
@@ -73,6 +74,8 @@ class Function(Protocol):
             reads: tensors that the kernel only reads. A GPU reaches all of its memory; the emulator, only
                 what stands here.
             writes: tensors that it writes.
+            early: it may start before the kernel in front of it on the stream has ended. The kernel itself
+                waits where it needs what that one wrote. Ignored where the driver knows no such launch.
 
         Raises:
             DeviceError: the driver refused. Faults of the kernel itself show later, as for every GPU call.

@@ -40,6 +40,10 @@ class Library:
         """
         return self._lib[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a function; drivers gain some with time."""
+        return hasattr(self._lib, name)
+
     def call(self, what: str, name: str, *arguments: object) -> None:
         """Call a function; `what` tells in an error what it was for.
 

@@ -15,6 +15,8 @@ from rocade_kernels.runtime._library import DeviceError, Library, MissingError, 
 NAMES = ("libcuda.so.1", "libcuda.so")
 _LOG_BYTES = 16384
 _STATIC_LDS = 49152  # what a launch may ask for before the function's limit is raised
+# Launches that may start early, from CUDA 12.3 on: graphs of older drivers cannot hold them.
+_EARLY_LAUNCH, _EARLY_SINCE = "cuLaunchKernelEx", 12030
 # Numbers of the driver's enums.
 _INVALID_CONTEXT = 201
 _COMPUTE_UNITS, _WAVE_SIZE, _LDS_BYTES = 16, 10, 97
@@ -108,21 +110,29 @@ class NvidiaRuntime:
             raise_lds=self._raise_lds,
             mend=self._mend,
             kept=code.image,
+            early_name=_EARLY_LAUNCH if self._launches_early() else "",
         )
 
     def facts(self) -> DeviceFacts:
         """What the driver says."""
-        name, version = ctypes.create_string_buffer(256), c_int()
-        what = f"device {self._index}"
-        self._lib.call(what, "cuDeviceGetName", name, len(name), self._device)
-        self._lib.call(what, "cuDriverGetVersion", ctypes.byref(version))
+        name, version = ctypes.create_string_buffer(256), self._version()
+        self._lib.call(f"device {self._index}", "cuDeviceGetName", name, len(name), self._device)
         return DeviceFacts(
             name=name.value.decode(errors="replace"),
             compute_units=self._attribute(_COMPUTE_UNITS),
             wave_size=self._attribute(_WAVE_SIZE),
             lds_bytes=self._attribute(_LDS_BYTES),
-            driver=f"CUDA {version.value // 1000}.{version.value % 1000 // 10}",
+            driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
         )
+
+    def _version(self) -> int:
+        """Of the driver: 1000 times the major number and 10 times the minor one."""
+        version = c_int()
+        self._lib.call(f"device {self._index}", "cuDriverGetVersion", ctypes.byref(version))
+        return version.value
+
+    def _launches_early(self) -> bool:
+        return self._lib.has(_EARLY_LAUNCH) and self._version() >= _EARLY_SINCE
 
     def _attribute(self, number: int) -> int:
         value = c_int()

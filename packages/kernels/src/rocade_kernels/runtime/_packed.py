@@ -13,10 +13,10 @@ from typing import NamedTuple
 from rocade_kernels.runtime._arguments import Arguments
 from rocade_kernels.runtime._interface import Grid
 
-LAUNCH = Struct("@14q")
+LAUNCH = Struct("@15q")
 STEP_SCALES = Struct("@2q")  # what follows the launch in a step
 STEP_BYTES = LAUNCH.size + STEP_SCALES.size
-QUEUE = Struct("@9q")
+QUEUE = Struct("@10q")
 
 
 class Launched(NamedTuple):
@@ -28,6 +28,7 @@ class Launched(NamedTuple):
     block: int
     lds: int
     args: Arguments
+    early: int = 0  # address of the function for a launch with attributes, where it was made with that
 
 
 def pack_launch(
@@ -37,7 +38,7 @@ def pack_launch(
     block = launched.args.block
     return LAUNCH.pack(
         op,
-        *(launched.function, launched.launch),
+        *(launched.function, launched.launch, launched.early),
         *launched.grid,
         *(launched.block, launched.lds),
         *(ctypes.addressof(block), ctypes.sizeof(block)),
