@@ -91,6 +91,11 @@ def test_what_tells_the_two_amd_targets_apart(target: str, k16: set[int], lds: i
     assert facts.level(Feature.LANE_SWAP) is swap
 
 
+def test_only_hopper_starts_a_kernel_before_the_one_in_front_of_it_has_ended() -> None:
+    native = {name for name, facts in TARGETS.items() if facts.level(Feature.EARLY_START) is Level.NATIVE}
+    assert native == {"sm_90"}
+
+
 def test_rates_agree_with_the_shapes() -> None:
     """Every 16-bit instruction of gfx942 does 256 multiply-adds a clock and SIMD, which is the peak rate."""
     for matrix in TARGETS["gfx942"].matrix:

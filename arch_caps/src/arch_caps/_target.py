@@ -50,6 +50,7 @@ class Feature(enum.StrEnum):
     DIRECT_TO_LDS_128 = "128-bit loads from memory to LDS, past the registers"
     LDS_TRANSPOSE_READ = "transposing LDS reads of 16-bit elements"
     LANE_SWAP = "exchange of half waves between two registers"
+    EARLY_START = "a kernel may start before the one in front of it has ended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,5 +33,6 @@ TARGET = Target(
         Has(Feature.DIRECT_TO_LDS_128, Level.ABSENT, "a CPU has no such thing"),
         Has(Feature.LDS_TRANSPOSE_READ, Level.ABSENT, "a CPU has no such thing"),
         Has(Feature.LANE_SWAP, Level.ABSENT, "a CPU has no such thing"),
+        Has(Feature.EARLY_START, Level.ABSENT, "a CPU has no such thing"),
     ),
 )

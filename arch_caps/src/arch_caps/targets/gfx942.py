@@ -153,5 +153,6 @@ TARGET = Target(
         Has(Feature.DIRECT_TO_LDS_128, Level.ABSENT, "clang 22.1.8 refuses global_load_lds of 16 bytes"),
         Has(Feature.LDS_TRANSPOSE_READ, Level.ABSENT, "clang 22.1.8: ds_read_tr16_b64 needs gfx950-insts"),
         Has(Feature.LANE_SWAP, Level.EMULATED, "clang 22.1.8: no v_permlane32_swap; ds_bpermute does it"),
+        Has(Feature.EARLY_START, Level.ABSENT, "HIP 7.2: hipLaunchAttributeID has nothing for it"),
     ),
 )

@@ -183,5 +183,6 @@ TARGET = Target(
         Has(Feature.DIRECT_TO_LDS_128, Level.NATIVE, "clang 22.1.8 compiles global_load_lds_dwordx4"),
         Has(Feature.LDS_TRANSPOSE_READ, Level.NATIVE, "clang 22.1.8 compiles ds_read_b64_tr_b16"),
         Has(Feature.LANE_SWAP, Level.NATIVE, "clang 22.1.8 compiles v_permlane32_swap_b32"),
+        Has(Feature.EARLY_START, Level.ABSENT, "HIP 7.2: hipLaunchAttributeID has nothing for it"),
     ),
 )

@@ -92,5 +92,6 @@ TARGET = Target(
         Has(Feature.DIRECT_TO_LDS_128, Level.NATIVE, "PTX ISA: cp.async of 16 bytes"),
         Has(Feature.LDS_TRANSPOSE_READ, Level.NATIVE, "PTX ISA: ldmatrix.trans.b16"),
         Has(Feature.LANE_SWAP, Level.EMULATED, "PTX ISA: shfl.sync does it"),
+        Has(Feature.EARLY_START, Level.ABSENT, "PTX ISA: griddepcontrol needs sm_90"),
     ),
 )

@@ -88,5 +88,10 @@ TARGET = Target(
         Has(Feature.DIRECT_TO_LDS_128, Level.NATIVE, "PTX ISA: cp.async of 16 bytes"),
         Has(Feature.LDS_TRANSPOSE_READ, Level.NATIVE, "PTX ISA: ldmatrix.trans.b16"),
         Has(Feature.LANE_SWAP, Level.EMULATED, "PTX ISA: shfl.sync does it"),
+        Has(
+            Feature.EARLY_START,
+            Level.NATIVE,
+            "PTX ISA: griddepcontrol; the launch is a programmatic dependent one",
+        ),
     ),
 )

@@ -40,6 +40,7 @@ class EmulatedFunction:
         args: Arguments,
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
+        early: bool = False,  # no matter: one launch ends before the next begins
     ) -> None:
         """See `Function.launch`. The kernel has the elements of `reads` and `writes`, and no other memory.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from arch_caps import TARGETS
+from arch_caps import TARGETS, Feature, Level
 from rocade import _device, _emulation
 from rocade._place import Place
 from rocade.backends._emulator import EmulatedRuntime
@@ -78,8 +78,9 @@ class Launcher:
         """This thread's last launch, for a driver to repeat; None for other runtimes."""
         if not isinstance(self._function, DriverFunction):
             return None
-        grid, block, lds = self._local.last
-        return Launched(*self._function.handles, grid, block, lds, self.arguments())
+        grid, block, lds, early = self._local.last
+        by = self._function.early_entry if early else 0
+        return Launched(*self._function.handles, grid, block, lds, self.arguments(), by)
 
     def launch(
         self,
@@ -89,16 +90,22 @@ class Launcher:
         reads: Sequence[object],
         writes: Sequence[object],
         lds: int = 0,
+        *,
+        early: bool = False,
     ) -> None:
-        """Queue a run on the current stream of the GPU; see `runtime.Function.launch`."""
+        """Queue a run on the current stream of the GPU; see `runtime.Function.launch`.
+
+        `early` is for kernels that wait by themselves, and ignored by GPUs that cannot.
+        """
         gpu = self.gpu
-        self._local.last = (grid, block, lds)
+        early = early and gpu.starts_early
+        self._local.last = (grid, block, lds, early)
         _LATEST.launcher = self
         if gpu.is_current():
-            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes, early)
             return
         with torch.cuda.device(gpu.index):
-            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes)
+            self._function.launch(grid, block, lds, gpu.stream(), args, reads, writes, early)
 
 
 def last_launched(gpu: Gpu, kernels: Sequence[Kernel]) -> tuple[Kernel, Launched] | None:
@@ -133,6 +140,7 @@ class Gpu:
         self.lds_bytes = facts.lds_bytes
         # A PTX kernel that needs much local memory declares none, and is given it by the launch.
         self.gives_lds = Instance("", on.target).is_ptx
+        self.starts_early = TARGETS[on.target].level(Feature.EARLY_START) is Level.NATIVE
         self.index = index  # torch's; -1 for the emulator
         self.stream = stream
         self.is_current = is_current

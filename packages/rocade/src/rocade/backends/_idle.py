@@ -20,11 +20,12 @@ _LDS = 1 << 31
 class IdleRuntime:
     """The largest product with a target's silicon, as far as plans depend on it."""
 
-    def __init__(self, target: str, library: Library, launch_name: str) -> None:
+    def __init__(self, target: str, library: Library, launch_name: str, early_name: str) -> None:
         self.target = target
         self.loaded: list[str] = []  # names of instances; handles count them from 1
         self._library = library
         self._launch_name = launch_name
+        self._early_name = early_name
 
     def load(self, code: Image) -> DriverFunction:
         """A function whose launches all make the same call of the library."""
@@ -37,6 +38,7 @@ class IdleRuntime:
             lds=_LDS,
             raise_lds=lambda _handle, _size: None,
             mend=lambda _code: False,
+            early_name=self._early_name,
         )
 
     def facts(self) -> DeviceFacts:
@@ -49,16 +51,19 @@ class IdleRuntime:
         return DeviceFacts(f"idle {table.title}", units, wave, lds, "none")
 
 
-def idle(target: str, library: Library | None = None, launch_name: str = _NOTHING) -> Emulation:
+def idle(
+    target: str, library: Library | None = None, launch_name: str = _NOTHING, early_name: str = ""
+) -> Emulation:
     """A context in which CPU tensors are on such a GPU; calls then plan and launch as on a real one.
 
     Args:
         target: its name in the table.
         library: what to launch with in place of nothing.
         launch_name: the function of it, with the arguments of hipModuleLaunchKernel.
+        early_name: the function with the arguments of cuLaunchKernelEx, if it has one.
     """
     found = library or Library(ctypes.CDLL("libm.so.6"), lambda _lib, code: f"code {code}")
     emulation = Emulation(target, {})
-    runtime = IdleRuntime(target, found, launch_name)
+    runtime = IdleRuntime(target, found, launch_name, early_name)
     emulation.device = Gpu(runtime, -1, lambda: 0, lambda: True, lambda: False)
     return emulation

@@ -3,7 +3,8 @@
 //
 // Blocks with the same x share an item: some rows of one KV head. A thread owns four elements of a row;
 // slices of the block take every `slices`-th state of it and meet in LDS. It may start while attention still
-// runs: up to `wait_for_previous` it reads the list alone.
+// runs: up to `wait_for_previous` it reads the list alone. Blocks without work wait, too, or the kernel could
+// end before attention, and what comes behind it start.
 #include "arch/types.hpp"
 #include "args.hpp"
 #include "compensated.hpp"
@@ -138,8 +139,10 @@ ROCADE_DEVICE void store_mean(const MergePartialsArgs& args, const MergeItem& it
 ROCADE_KERNEL(rocade::kThreads, 3) rocade_merge_partials(ROCADE_ARGUMENT rocade::MergePartialsArgs args) {
   using namespace rocade;
   ROCADE_SHARED static Meeting meeting;
-  if (block_x() >= static_cast<u32>(*static_cast<const i32*>(args.count)))
+  if (block_x() >= static_cast<u32>(*static_cast<const i32*>(args.count))) {
+    wait_for_previous();
     return;
+  }
   const MergeItem item = static_cast<const MergeItem*>(args.merges)[block_x()];
   const u32 columns = kThreads / args.slices;
   const u32 slice = thread_id() / columns, first = thread_id() % columns;

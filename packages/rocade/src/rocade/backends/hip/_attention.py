@@ -309,7 +309,8 @@ class AttentionPlan:
         )
         reads = (*to.reads, to.workspace)
         grid = (facts.merge_grid, shape.parts, 1)
-        merge.launch(grid, MERGE_THREADS, block, reads, to.writes)
+        # In front is this run's attention. Until it waits it reads the list, which was there before that.
+        merge.launch(grid, MERGE_THREADS, block, reads, to.writes, early=True)
 
     def _run_aside(self, args: RunArgs) -> None:
         """With copies of what lies where the kernels cannot read or store."""
