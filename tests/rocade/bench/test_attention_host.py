@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from rocade import _single
+from rocade.backends import _idle
+from rocade.backends.hip._attention import AttentionPlan
 from rocade.bench import _attention_host, cpu
 from rocade.bench._report import Report
 
@@ -19,7 +23,24 @@ def test_every_call_is_timed_and_plans_and_runs_are_judged(monkeypatch: pytest.M
     limits = (_attention_host.PLAN_FLOOR_US, _attention_host.RUN_FLOOR_US)
     assert {floor.limit for floor in report.floors} == set(limits)
     assert all(floor.value > 0 for floor in report.floors)
-    assert sum("single" in str(figure["case"]) for figure in report.figures) == 3
+    singles = {str(figure["case"]): figure for figure in report.figures if "single" in str(figure["case"])}
+    assert len(singles) == 6
+    assert sum(case.endswith(", planned") for case in singles) == 3
+
+
+def test_a_single_call_that_is_to_plan_finds_no_plan_and_leaves_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_single, "_local", _single._Local())
+    plans: list[object] = []
+    init = AttentionPlan.__init__
+    monkeypatch.setattr(AttentionPlan, "__init__", lambda *given: plans.append(init(*given)))
+    with _idle.idle(_attention_host.TARGET), torch.inference_mode():
+        calls = _attention_host._singles(torch.device("cpu"))
+        for _ in range(3):
+            for call in calls.values():
+                call()
+    assert len(plans) == 3 + 3 * 3
 
 
 def test_calls_take_turns_and_warm_up_unmeasured() -> None:

@@ -208,8 +208,8 @@ def test_every_part_checks_right_results_as_right(dtype: torch.dtype) -> None:
     gpu.run(report, clock, ABSENT, CPU, parts=gpu.PARTS, dtypes=[dtype])
     assert not report.errors
     names = [str(row["case"]) for row in report.figures]
-    assert len(names) == len(set(names)) == 1 + 2 + 2 + 5 + 2 + 2 + 2 + 9
-    assert clock.waits == 3 * (3 + 3 + 3) + 3 * 2 * 1
+    assert len(names) == len(set(names)) == 1 + 2 + 2 + 5 + 2 + 2 + 2 + 12
+    assert clock.waits == 3 * (3 + 3 + 6) + 3 * 2 * 1
 
 
 @pytest.mark.usefixtures("tiny")

@@ -94,12 +94,16 @@ class DeviceClock:
         torch.cuda.synchronize(self.device)
 
     def capture(self, work: Callable[[], object]) -> Call:
-        """Warm up on the stream that captures, then capture."""
+        """Warm up on the stream that captures, then capture.
+
+        Twice, and apart: a single call may read a list that is known to have arrived, as the second learns.
+        """
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            work()
-        torch.cuda.synchronize(self.device)
+        for _ in range(2):
+            with torch.cuda.stream(stream):
+                work()
+            torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             kept = work()
