@@ -274,7 +274,8 @@ class AttentionPlan:
             )
             reads = (*to.reads, q, k, v)
             writes = (*to.writes, to.workspace)
-            launch.launcher.launch(launch.grid, launch.threads, block, reads, writes, launch.lds)
+            grid, threads = launch.grid, launch.threads
+            launch.launcher.launch(grid, threads, block, reads, writes, launch.lds, early=True)
 
     def _keys_and_values(
         self, args: RunArgs, number: int, launch: _Launch
