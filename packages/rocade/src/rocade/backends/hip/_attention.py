@@ -274,8 +274,7 @@ class AttentionPlan:
             )
             reads = (*to.reads, q, k, v)
             writes = (*to.writes, to.workspace)
-            grid, threads = launch.grid, launch.threads
-            launch.launcher.launch(grid, threads, block, reads, writes, launch.lds, early=True)
+            launch.launcher.launch(launch.grid, launch.threads, block, reads, writes, launch.lds)
 
     def _keys_and_values(
         self, args: RunArgs, number: int, launch: _Launch
