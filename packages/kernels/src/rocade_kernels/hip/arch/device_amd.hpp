@@ -25,8 +25,7 @@ ROCADE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-/// Kernels of a stream run one after the other, and nothing is read early.
-template <class T> ROCADE_DEVICE void bring_near(const T*) {}
+/// Kernels of a stream run one after the other.
 ROCADE_DEVICE void let_next_start() {}
 ROCADE_DEVICE void wait_for_previous() {}
 

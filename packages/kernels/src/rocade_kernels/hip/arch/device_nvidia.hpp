@@ -34,12 +34,6 @@ ROCADE_DEVICE void wait_for_previous() {
 #endif
 }
 
-/// What is there will be read soon: it is on its way from here on.
-ROCADE_DEVICE void bring_near(const void* from) {
-  u32 unused;
-  asm volatile("ld.volatile.global.b32 %0, [%1];" : "=r"(unused) : "l"(from));
-}
-
 /// The threads of the warp that have not ended have reached this place.
 ROCADE_DEVICE void wave_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
 

@@ -367,8 +367,6 @@ template <class S> ROCADE_DEVICE void attend_items(const Args* args, LdsBytes ld
   const auto* others = (const ROCADE_CONSTANT i32*)args->first_item + block_x();
   const i32 end = others[1];
   i32 next = others[0];
-  bring_near((const Item*)args->items + block_x());
-  wait_for_previous();
   for (i32 k = static_cast<i32>(block_x());; k = next++) {
     const Item* item = (const Item*)args->items + k;
     for (i32 n = 0; n < opaque(item)->kv_heads; ++n) {

@@ -296,7 +296,9 @@ class AttentionPlan:
         facts, request = self._list.facts, self.request
         base = self._list.memory.data_ptr()
         group, packs = request.group_size, request.head_dim_vo // 4
-        shape = self._work.merge_shape(facts.merge_grid, request.max_qo_len or self._work.merge_rows)
+        # A captured graph keeps its grid, whatever later plans merge.
+        states = MERGE_THREADS if self._problem.graph else facts.num_states // facts.num_merges
+        shape = self._work.merge_shape(facts.merge_grid, request.max_qo_len or self._work.merge_rows, states)
         block = merge.arguments()
         block.fill(
             *(base + facts.merges, base + facts.pieces, base + facts.merge_count),

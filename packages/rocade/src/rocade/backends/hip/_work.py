@@ -38,11 +38,14 @@ class Work(NamedTuple):
     merge_row: int  # packs of a merged row
     units: int
 
-    def merge_shape(self, items: int, rows: int) -> MergeShape:
-        """How merge items of up to so many rows are shared out: by more blocks while they are few."""
+    def merge_shape(self, items: int, rows: int, states: int) -> MergeShape:
+        """How merge items of up to so many rows, of `states` states each, are shared out.
+
+        By more blocks while they are few, and by no more slices than there are states.
+        """
         packs = min(rows, self.merge_rows) * self.merge_row
         shape = MergeShape(1, 1)
-        while shape.slices * _LEAST_COLUMNS < MERGE_THREADS:
+        while shape.slices * _LEAST_COLUMNS < MERGE_THREADS and 2 * shape.slices <= states:
             slices = 2 * shape.slices
             parts = -(-packs * slices // MERGE_THREADS)
             if parts > 1 and items * parts > _MERGE_BLOCKS * self.units:
