@@ -119,6 +119,18 @@ def test_fixed_splits_give_the_same_bits_in_any_batch(target: str, options: dict
     assert torch.equal(a[1][2:3], b[1])
 
 
+def test_fixed_splits_give_the_same_bits_in_a_batch_of_many_merges(target: str) -> None:
+    """A merge of few items is shared out unlike one that fills the GPU; the order of sums is one."""
+    alone, count = Paged([24], [1], (33, 1, 256)), 38
+    together = Paged([24] * count, [1] * count, alone.heads)
+    together.cache, together.q = alone.cache, alone.q.repeat(count, 1, 1)
+    together.indices = alone.indices.repeat(count)
+    with rocade.emulate(target):
+        a, b = (work.run("hip", fixed_split_size=2) for work in (alone, together))
+    assert torch.equal(b[0], a[0].expand_as(b[0]))
+    assert torch.equal(b[1], a[1].expand_as(b[1]))
+
+
 def test_many_rows_and_few_rows_in_one_batch(target: str) -> None:
     work = Paged([90, 200, 1], [70, 1, 1])
     with rocade.emulate(target):

@@ -298,7 +298,12 @@ class AttentionPlan:
         group, packs = request.group_size, request.head_dim_vo // 4
         # A captured graph keeps its grid, whatever later plans merge.
         states = MERGE_THREADS if self._problem.graph else facts.num_states // facts.num_merges
-        shape = self._work.merge_shape(facts.merge_grid, request.max_qo_len or self._work.merge_rows, states)
+        shape = self._work.merge_shape(
+            facts.merge_grid,
+            request.max_qo_len or self._work.merge_rows,
+            states,
+            any_batch=bool(request.fixed_split_size) or request.disable_split_kv,
+        )
         block = merge.arguments()
         block.fill(
             *(base + facts.merges, base + facts.pieces, base + facts.merge_count),

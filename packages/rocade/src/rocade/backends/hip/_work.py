@@ -38,17 +38,18 @@ class Work(NamedTuple):
     merge_row: int  # packs of a merged row
     units: int
 
-    def merge_shape(self, items: int, rows: int, states: int) -> MergeShape:
+    def merge_shape(self, items: int, rows: int, states: int, *, any_batch: bool) -> MergeShape:
         """How merge items of up to so many rows, of `states` states each, are shared out.
 
-        By more blocks while they are few, and by no more slices than there are states.
+        By more blocks while they are few, and by no more slices than there are states. Slices decide in which
+        order states add up: with `any_batch` they are the same whatever is merged.
         """
         packs = min(rows, self.merge_rows) * self.merge_row
         shape = MergeShape(1, 1)
-        while shape.slices * _LEAST_COLUMNS < MERGE_THREADS and 2 * shape.slices <= states:
+        while shape.slices * _LEAST_COLUMNS < MERGE_THREADS and (any_batch or 2 * shape.slices <= states):
             slices = 2 * shape.slices
             parts = -(-packs * slices // MERGE_THREADS)
-            if parts > 1 and items * parts > _MERGE_BLOCKS * self.units:
+            if not any_batch and parts > 1 and items * parts > _MERGE_BLOCKS * self.units:
                 break
             shape = MergeShape(slices, parts)
         return shape
