@@ -214,6 +214,30 @@ def test_a_graph_replans_into_the_same_memory(target: str) -> None:
     assert [name.split("-")[0] for name, _ in seen[0]] == ["attention", "merge_partials"]
 
 
+@pytest.mark.parametrize("options", [{}, {"fixed_split_size": 8}])
+def test_a_prefill_graph_launches_the_same_whatever_the_longest_request(
+    target: str, options: dict[str, object]
+) -> None:
+    room = [torch.zeros(n, **INT) for n in (3, 3, 40, 2)]
+    names = ("qo_indptr_buf", "paged_kv_indptr_buf", "paged_kv_indices_buf", "paged_kv_last_page_len_buf")
+    wrapper = rocade.BatchPrefillWithPagedKVCacheWrapper(
+        torch.empty(WORKSPACE, dtype=torch.uint8),
+        use_cuda_graph=True,
+        backend="hip",
+        **dict(zip(names, room, strict=True)),
+    )
+    seen = []
+    with rocade.emulate(target) as emulation:
+        for rows, keys in (([20, 10], [90, 40]), ([1, 1], [9, 130]), ([0, 0], [0, 3]), ([29, 1], [30, 1])):
+            work = Paged(keys, rows, SMALL)
+            work.plan(wrapper, **options)
+            before = len(emulation.results)
+            found = wrapper.run(work.q, work.cache, return_lse=True)
+            seen.append([(r.program, r.shape.grid) for r in emulation.results[before:]])
+            close(found, work.run("torch"))
+    assert all(launch == seen[0] for launch in seen)
+
+
 def cascade(backend: str, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
     """Three levels: 100 keys for all, 30 and 0 for two halves, and some of each request's own."""
     work = Paged([100, 30, 0, 9, 1, 0, 25], [0] * 7, seed=3)

@@ -2,7 +2,7 @@
 
 Host arrays are copied (a caller may reuse its buffers after plan) and checked by one native call. Arrays on
 a device are copied to the host where planning needs their values; page ids stay there unchecked unless
-`ROCADE_VALIDATE` is on, since kernels skip a page outside the pool.
+`ROCADE_VALIDATE` is on, since kernels read nothing outside the pool.
 """
 
 from __future__ import annotations

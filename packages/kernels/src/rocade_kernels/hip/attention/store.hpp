@@ -1,6 +1,7 @@
 // What becomes of an item's outputs: states of several waves become one, then a partial or a final result.
 #pragma once
 #include "attention/rows.hpp"
+#include "compensated.hpp"
 #include "log2_sum.hpp"
 #include "tiles/shared.hpp"
 #include "tiles/softmax.hpp"
@@ -72,8 +73,10 @@ template <class S> struct Results {
   /// Row k of a lane, its weights' sum and what they are relative to (log2).
   template <int k>
   ROCADE_DEVICE void store(u32 row, float base, float total, const typename S::Output& output) const {
-    const float own = total == 0 ? 0.0f : reciprocal(total) * args.out_scale;
-    float lse = total == 0 ? kNone : base + log2_sum(total);
+    // Weights that vanish although a key was visible make NaN, not the result of no key.
+    const bool none = total == 0 && base == kNone;
+    const float own = none ? 0.0f : reciprocal(total) * args.out_scale;
+    float lse = none ? kNone : poisoned_by(total, base + log2_sum(total));
     if (rows.item.state >= 0) {
       const u64 place = static_cast<u64>(rows.item.state) * args.group + rows.packed(row);
       float* to = static_cast<float*>(args.partial_out) + place * args.head_dim;
@@ -133,7 +136,7 @@ private:
     const float shift = top == kNone ? 0.0f : top;
     const float a = exp2(lse - shift), b = exp2(other_lse - shift), sum = a + b;
     const float inverse = sum == 0 ? 0.0f : reciprocal(sum);
-    lse = sum == 0 ? kNone : top + log2_sum(sum);
+    lse = sum == 0 ? kNone : poisoned_by(sum, top + log2_sum(sum));
     each_run(k, output, [&](u32 d, Vector<float, kStore> x) ROCADE_INLINED {
       Vector<float, kStore> y = {};
       if (b != 0)

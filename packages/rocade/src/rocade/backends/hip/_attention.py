@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import torch
 
-from arch_caps import Op, Request
+from arch_caps import Request
 from rocade._dtypes import torch_dtype
 from rocade._errors import invalid
 from rocade._plan import KV, RunArgs, Source
 from rocade._problem import Problem
 from rocade.backends._gpu import Kernel, Launcher, gpu_on
-from rocade.backends.hip._list import first_table, make_list
+from rocade.backends.hip._list import first_table, make_list, merge_shape
 from rocade.backends.hip._repeats import Repeats
 from rocade.backends.hip._work import MERGE_THREADS, work_of
 from rocade_kernels import hip_abi
@@ -138,7 +138,7 @@ class AttentionPlan:
             _check_pages(request)
         self._gpu = gpu = gpu_on(problem.device)
         self._work = work_of(gpu, dim, group)
-        self._list = planned = make_list(request, problem, self._work, only_level, most_rows(request))
+        self._list = planned = make_list(request, problem, self._work, only_level)
         self.workspace_bytes = planned.facts.float_bytes
         dtype = torch_dtype(request.q_dtype)
         self._launches = self._make_launches(dtype, only_level)
@@ -296,14 +296,7 @@ class AttentionPlan:
         facts, request = self._list.facts, self.request
         base = self._list.memory.data_ptr()
         group, packs = request.group_size, request.head_dim_vo // 4
-        # A captured graph keeps its grid, whatever later plans merge.
-        states = MERGE_THREADS if self._problem.graph else facts.num_states // facts.num_merges
-        shape = self._work.merge_shape(
-            facts.merge_grid,
-            request.max_qo_len or self._work.merge_rows,
-            states,
-            any_batch=bool(request.fixed_split_size) or request.disable_split_kv,
-        )
+        shape = merge_shape(request, self._problem, self._work, facts)
         block = merge.arguments()
         block.fill(
             *(base + facts.merges, base + facts.pieces, base + facts.merge_count),
@@ -343,11 +336,6 @@ def _levels(problem: Problem, only_level: int, *, paged: bool) -> tuple[int, ...
         for number, level in enumerate(problem.levels)
         if (level.pages is not None) is paged and only_level in (-1, number)
     )
-
-
-def most_rows(request: Request) -> int | None:
-    """Query rows of one request at most, if a graph's plans all keep to that."""
-    return request.max_qo_len if request.op is Op.BATCH_DECODE else None
 
 
 @functools.lru_cache(maxsize=256)

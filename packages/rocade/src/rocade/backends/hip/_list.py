@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import torch
 
-from arch_caps import MaskKind, Request
+from arch_caps import MaskKind, Op, Request
 from rocade._errors import invalid
 from rocade._problem import GraphMemory, Level, Problem
-from rocade.backends.hip._work import LAUNCH_NS, Work
+from rocade.backends.hip._work import LAUNCH_NS, MERGE_THREADS, MergeShape, Work
 from rocade_kernels import _abi
 from rocade_kernels.cpu_plans import LevelArrays
 from rocade_kernels.work_lists import GraphLimits, WorkArgs, WorkFacts, WorkPlanner
@@ -59,14 +59,12 @@ class WorkList:
         return torch.empty(self.facts.float_bytes, dtype=torch.uint8, device=self.device)
 
 
-def make_list(
-    request: Request, problem: Problem, work: Work, only_level: int, most_rows: int | None
-) -> WorkList:
+def make_list(request: Request, problem: Problem, work: Work, only_level: int) -> WorkList:
     """Plan, check the workspace, write the list, and send it to the device without waiting for it."""
     planner = _LOCAL.planner
     if planner is None:
         planner = _LOCAL.planner = WorkPlanner()
-    limits = None if problem.graph is None else _limits(problem.graph, most_rows)
+    limits = None if problem.graph is None else _limits(request, problem.graph)
     levels = problem.levels
     entries = _ONE_ENTRY if len(levels) == 1 else _first_entries(problem, only_level)
     facts = planner.plan(
@@ -108,9 +106,24 @@ def _write(planner: WorkPlanner, facts: WorkFacts, home: torch.Tensor) -> torch.
     return home
 
 
-def _limits(graph: GraphMemory, most_rows: int | None) -> GraphLimits:
-    rows = graph.max_rows if most_rows is None else most_rows
-    return GraphLimits(graph.max_rows, rows, graph.max_keys)
+def merge_shape(request: Request, problem: Problem, work: Work, facts: WorkFacts) -> MergeShape:
+    """How the merge of a list is shared out. A captured graph keeps its grid, whatever later plans merge."""
+    any_batch = bool(request.fixed_split_size) or request.disable_split_kv
+    if problem.graph is not None:
+        rows = max(1, _most_rows(request, problem.graph))
+        return work.merge_shape(facts.merge_grid, rows, MERGE_THREADS, any_batch=any_batch)
+    rows, states = request.max_qo_len or work.merge_rows, facts.num_states // facts.num_merges
+    return work.merge_shape(facts.merge_grid, rows, states, any_batch=any_batch)
+
+
+def _limits(request: Request, graph: GraphMemory) -> GraphLimits:
+    return GraphLimits(graph.max_rows, _most_rows(request, graph), graph.max_keys)
+
+
+def _most_rows(request: Request, graph: GraphMemory) -> int:
+    """Query rows of one request of any plan of a graph, at most."""
+    rows = request.max_qo_len if request.op is Op.BATCH_DECODE else None
+    return graph.max_rows if rows is None else rows
 
 
 def _arrays(level: Level) -> LevelArrays:
