@@ -3,6 +3,7 @@
 // came.
 #include "../../../packages/kernels/src/rocade_kernels/planner/work_list.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
@@ -37,14 +38,19 @@ void damage(Random& random, Ints& values) {
         static_cast<int32_t>(random.any({INT32_MIN, -1, 0, 7, INT32_MAX, 1 << 30}));
 }
 
+double odd_time(Random& random, double usual) {
+  constexpr double kOdd[] = {0, -1, 1e-300, 1e-12, 0.5, 9e8, 1e300, HUGE_VAL, NAN};
+  return random.one_in(30) ? kOdd[random.in(0, 8)] : usual;
+}
+
 rk_work_shape shape(Random& random, int64_t rows) {
   return {random.one_in(60) ? random.any({0, -1, INT64_MAX}) : rows,
           random.one_in(60) ? random.any({0, -1, INT64_MAX}) : random.any({32, 64, 128}),
           random.one_in(60) ? random.any({0, -1, INT64_MAX}) : random.any({6, 12, 300}),
           random.one_in(60) ? random.any({0, -1, INT64_MAX, 5}) : random.any({1, 2, 3, 6}),
-          random.one_in(60) ? 0.0 : 1900.0,
-          1500.0,
-          random.any({0, 500}) * 1.0};
+          odd_time(random, 1900.0),
+          odd_time(random, 1500.0),
+          odd_time(random, random.any({0, 500}) * 1.0)};
 }
 
 class Round {
@@ -80,7 +86,7 @@ public:
     a.only_level = random_.one_in(6) ? random_.in(-2, 2) : -1;
     a.shapes[0] = shape(random_, 16);
     a.shapes[1] = shape(random_, 128);
-    a.launch_ns = random_.any({0, 4000}) * 1.0;
+    a.launch_ns = odd_time(random_, random_.any({0, 4000}) * 1.0);
     a.merge_rows = random_.any({1, 3, 8});
     a.graph = random_.one_in(4);
     a.max_rows = random_.any({0, 64, 1000, INT32_MAX});

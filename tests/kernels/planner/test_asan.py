@@ -11,7 +11,12 @@ import pytest
 from rocade_kernels import _cpu_build
 
 FUZZ = Path(__file__).parent / "fuzz.cpp"
-SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZE = (
+    "-O1",
+    "-g1",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+)
 ROUNDS = 3000
 OK, BAD_ARGUMENT, BAD_LEVELS, BAD_MASK, TOO_LONG = 0, 1, 3, 4, 5
 

@@ -16,6 +16,12 @@ constexpr double kEven = 1.02;
 // of all that it can.
 constexpr double kAloneSpeed = 1.5, kNotAll = 0.98;
 
+// Towards zero. Costs may be anything: quotients of them need not fit.
+int32_t whole(double x) {
+  constexpr double kMost = 1 << 30;
+  return static_cast<int32_t>(x > kMost ? kMost : x > -kMost ? x : -kMost);
+}
+
 class Line {
 public:
   Line(const rk_work_planner& plan, const WorkShare& share, int launch)
@@ -67,8 +73,8 @@ private:
     head = head < static_cast<int32_t>(plan_.heads) ? head : static_cast<int32_t>(plan_.heads) - 1;
     const double within = x - each * head;
     if (may_cut) {
-      const int32_t least = static_cast<int32_t>(piece() / step) + 1; // what is moved is worth the cut
-      const int32_t s = static_cast<int32_t>((within - tiles_ * shape_.item_ns) / step + 0.5);
+      const int32_t least = whole(piece() / step) + 1; // what is moved is worth the cut
+      const int32_t s = whole((within - tiles_ * shape_.item_ns) / step + 0.5);
       if (s >= least && steps - s >= least) {
         at += each * head + tiles_ * shape_.item_ns + step * s;
         return {unit, head, s};
@@ -143,8 +149,9 @@ void balance(rk_work_planner& plan, int launch) {
     return;
   const double least =
       kLeastShare * static_cast<double>(plan.tiles[launch % kShapes]) * (facts.item_ns + facts.piece_ns);
-  int64_t blocks = least > 0 ? static_cast<int64_t>(share.total / least) : facts.blocks;
-  blocks = blocks < share.cut_blocks ? blocks : share.cut_blocks;
+  const double worth = share.total / least; // of blocks: may be beyond whole numbers
+  int64_t blocks =
+      worth < static_cast<double>(share.cut_blocks) ? static_cast<int64_t>(worth) : share.cut_blocks;
   if (blocks <= 1)
     return;
   blocks = best_blocks(facts, share.total, static_cast<double>(plan.tiles[launch % kShapes]), blocks);
