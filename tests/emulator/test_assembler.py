@@ -85,7 +85,7 @@ def test_without_an_assembler_the_error_says_how_to_get_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(emu.AssemblyError, match=r"rocade-emulator\[assemble\].*Tried: nothing"):
+    with pytest.raises(emu.AssemblyError, match=r"pip install 'ziglang>=.*Tried: nothing"):
         emu.Program.from_assembly(SOURCE)
 
 

@@ -183,7 +183,7 @@ def test_without_a_compiler_the_error_says_both_ways_out(
         _cpu_build.cached_library()
     text = str(caught.value)
     assert "wheel" in text
-    assert "rocade-kernels[compile]" in text
+    assert "pip install 'ziglang>=" in text
     assert "no compiler was found" in text
 
 

@@ -61,6 +61,7 @@ def test_info_names_every_backend_of_this_machine(capsys: pytest.CaptureFixture[
         if target.vendor is not Vendor.CPU:
             assert re.search(rf"\n  hip +on {name}: (present|absent: lib)", text)
     assert re.search(r"\n  hip +on gfx942, emulated: present \(rocade_emulator: .*, gpu code: ", text)
+    assert re.search(r"\n  aiter_asm +on gfx942, emulated: (present|absent: AITER's code object)", text)
 
 
 @pytest.mark.parametrize("op", Op)
@@ -92,3 +93,24 @@ def test_explain_reports_a_malformed_request_like_the_call(capsys: pytest.Captur
         cli.main(["explain", "--op", "batch_decode", "--num-qo-heads", "7", "--num-kv-heads", "2"])
     assert done.value.code == 2
     assert "num_qo_heads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "first", "last"),
+    [("--op", "single_prefill", "append_paged_kv_cache"), ("--kv-layout", "NHD", "HND")],
+)
+def test_explain_names_the_words_that_a_flag_takes(
+    flag: str, first: str, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["explain", "--op", "batch_decode", flag, "no_such_word"])
+    said = capsys.readouterr().err.replace("'", "")  # newer Pythons quote no choices
+    assert f"choose from {first}, " in said
+    assert f", {last})" in said
+
+
+def test_explain_says_that_the_table_does_not_know_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "--op", "batch_decode", "--target", "mi300x"]) == 0
+    assert "does not know mi300x" in capsys.readouterr().out
+    cli.main(["explain", "--op", "batch_decode", "--target", "gfx942"])
+    assert "does not know" not in capsys.readouterr().out

@@ -259,10 +259,10 @@ def test_a_wrong_argument_is_named_at_once(given: dict[str, Any], words: str) ->
         rocade.emulate(**{"target": TARGET, **given})
 
 
-def test_without_the_emulator_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_emulator_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match=r"pip install 'rocade\[emulator\]'"):
+    with pytest.raises(ImportError, match=r"pip install \./packages/emulator"):
         rocade.emulate(TARGET)

@@ -14,13 +14,24 @@ from arch_caps import EvidenceKind, Op, read_evidence
 from rocade import _dispatch, cascade
 from rocade.conformance import grid, runner, verify
 from rocade.conformance.runner import Outcome
+from rocade.conformance.tally import Tally, print_tallies
 
 STATES = ["--op", "merge_state", "--backend", "torch"]
 
 
 def test_a_passing_run_prints_a_row_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([*STATES, "--case", "3", "--case", "4"]) == 0
-    assert "merge_state                     torch          2        0       0" in capsys.readouterr().out
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert next(row for row in rows if row[0] == "merge_state")[:5] == ["merge_state", "torch", "2", "0", "0"]
+
+
+def test_an_operation_of_which_no_case_ran_has_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    tallies = [Tally(Op.MERGE_STATE, "torch", passed=1), Tally(Op.MERGE_STATES, "torch", refused=3)]
+    print_tallies(tallies, verbose=False)
+    _, ran, refused, *rest = capsys.readouterr().out.splitlines()
+    assert ran.split()[5:7] == ["0", "%"]  # equal to the reference
+    assert refused.split()[2:6] == ["0", "3", "0", "-"]
+    assert "refused: " in rest[-1]
 
 
 def test_a_wrong_result_fails_and_says_how_to_see_it_again(

@@ -107,7 +107,7 @@ def assembler() -> Assembler:
         tried.append(f"{shlex.join(found.clang)}: {problem}")
     raise AssemblyError(
         f"no assembler for AMDGPU was found. Install clang and lld >= {OLDEST_CLANG}, or pip install "
-        f"'rocade-emulator[assemble]', or set {_settings.CLANG.name}. Tried: {'; '.join(tried) or 'nothing'}"
+        f"'ziglang>=0.17.1', or set {_settings.CLANG.name}. Tried: {'; '.join(tried) or 'nothing'}"
     )
 
 

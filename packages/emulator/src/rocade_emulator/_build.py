@@ -195,7 +195,7 @@ def _explain(failures: Sequence[str]) -> str:
     return (
         "the emulator's core is missing and could not be built. Either install a wheel that holds it (pip "
         "install --only-binary rocade-emulator rocade-emulator), or give it a C++20 compiler: g++ >= 12, "
-        f"clang++ or pip install 'rocade-emulator[compile]' ({_settings.CXX.name} names one). Tried:\n{tried}"
+        f"clang++ or pip install 'ziglang>=0.17.1' ({_settings.CXX.name} names one). Tried:\n{tried}"
     )
 
 

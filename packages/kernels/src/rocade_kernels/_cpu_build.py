@@ -170,7 +170,7 @@ def build(target: Path) -> Compiler:
 def _explain(failures: Sequence[str]) -> str:
     return _cache.missing(
         "rocade's native CPU library",
-        "g++ >= 12, clang++, or pip install 'rocade-kernels[compile]' (ROCADE_CXX names one)",
+        "g++ >= 12, clang++, or pip install 'ziglang>=0.17.1' (ROCADE_CXX names one)",
         failures,
     )
 

@@ -54,7 +54,8 @@ def emulate(
         emulator = importlib.import_module("rocade_emulator")
     except ImportError as error:
         raise ImportError(
-            f"rocade.emulate needs the emulator: pip install 'rocade[emulator]' ({error})"
+            "rocade.emulate needs the package rocade-emulator; in a clone of rocade: "
+            f"pip install ./packages/emulator ({error})"
         ) from error
     name = target_of(str(target))
     if name not in emulator.TARGETS:

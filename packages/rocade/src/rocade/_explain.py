@@ -41,6 +41,11 @@ class Explanation:
         for verdict in self.verdicts:
             said = [f"no: {reason}" for reason in verdict.reasons] or ["yes"]
             lines += [f"  {verdict.backend:{width}}{text}" for text in said]
+        if self.target not in arch_caps.TARGETS:
+            known = ", ".join(arch_caps.TARGETS)
+            lines.append(
+                f"The table does not know {self.target}, so nothing is known to run there; it has {known}"
+            )
         return "\n".join(lines)
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 
 from arch_caps import Layout, Op, PosEncoding
 from rocade._explain import explain
+
+
+def _words(values: Iterable[StrEnum]) -> list[str]:
+    """As they are typed: argparse prints choices by `repr`, which of an enum is more than the word."""
+    return [value.value for value in values]
+
 
 # Facts of a request by the name that `rocade.explain` knows them by, with the type of their flag.
 _FACTS: dict[str, Callable[[str], object]] = {
@@ -30,7 +37,7 @@ _FACTS: dict[str, Callable[[str], object]] = {
 _FLAGS = ("causal", "custom_mask", "graph", "disable_split_kv")
 _STATE_FACTS: dict[str, Callable[[str], object]] = {"num_heads": int, "head_dim": int, "dtype": str}
 _APPEND_FACTS: dict[str, Callable[[str], object]] = {"key_dtype": str, "cache_dtype": str}
-_CHOICES: dict[str, Sequence[str]] = {"kv_layout": list(Layout), "pos_encoding_mode": list(PosEncoding)}
+_CHOICES: dict[str, Sequence[str]] = {"kv_layout": _words(Layout), "pos_encoding_mode": _words(PosEncoding)}
 
 
 def _flag(name: str) -> str:
@@ -45,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
         epilog="What is left out is taken from a Llama shape: 32/8 heads, head dim 128, float16, page 16.",
     )
-    parser.add_argument("--op", required=True, choices=list(Op), metavar="OP", help=", ".join(Op))
+    parser.add_argument("--op", required=True, choices=_words(Op), metavar="OP", help=", ".join(Op))
     parser.add_argument("--target", help="ask about this target, such as sm_90, not this machine's CPU")
     parser.add_argument("--backend", help="one backend instead of the order of preference")
     attention = parser.add_argument_group("attention")

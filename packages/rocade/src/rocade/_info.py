@@ -55,7 +55,7 @@ def _places() -> Iterator[Place]:
 
 def _has_kernels(backend: str, target: str) -> bool:
     rows = (row for (_, name), row in ROWS.items() if name == backend)
-    return any(row.kernels and row.targets.holds(target, None) for row in rows)
+    return any((row.kernels or row.objects) and row.targets.holds(target, None) for row in rows)
 
 
 def _backends() -> Iterator[str]:

@@ -105,7 +105,7 @@ def explain(instance: Instance, tried: list[str]) -> str:
     """Which instance is missing, the two ways to get it, and what was tried."""
     return _cache.missing(
         f"the code of {instance.name}",
-        f"clang >= 20 with ld.lld, ROCm's amdclang++, or pip install 'rocade-kernels[compile]' "
+        f"clang >= 20 with ld.lld, ROCm's amdclang++, or pip install 'ziglang>=0.17.1' "
         f"({_settings.HIPCC.name} names one)",
         tried,
     )

@@ -74,8 +74,11 @@ def print_tallies(tallies: list[Tally], *, verbose: bool) -> None:
     print(f"{'operation':32}{'backend':11}{counts}{'worst error':>13}{'seconds':>9}")
     for t in tallies:
         counts = f"{t.passed:7}{t.refused:9}{len(t.failures):8}"
-        print(f"{t.op:32}{t.backend:11}{counts}{100 * t.worst:10.0f} % {t.seconds:8.1f}")
+        worst = f"{100 * t.worst:.0f} %" if t.passed else "-"
+        print(f"{t.op:32}{t.backend:11}{counts}{worst:>12} {t.seconds:8.1f}")
     print("worst error: the largest one of the passed cases, of what its tolerance allows")
+    if not verbose and any(t.refused for t in tallies):
+        print("refused: the backend does not serve the case and says so; --verbose prints why")
     for tally in tallies if verbose else ():
         for text, count in sorted(tally.refusals.items()):
             print(f"refused {count} x {tally.op} on {tally.backend}: {text}")

@@ -128,7 +128,7 @@ def _failure(tallies: list[Tally], where: Where) -> str:
     if any(tally.failures for tally in tallies):
         return "failed"
     if not any(tally.passed for tally in tallies):
-        return "no case ran"
+        return "no case ran: there was none, or each was refused (--verbose prints why)"
     idle = [f"{t.op} on {t.backend}" for t in tallies if t.passed and not t.launches]
     if where.place.emulated and idle:
         return f"no kernel was launched by {', '.join(idle)}"

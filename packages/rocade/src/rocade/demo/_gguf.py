@@ -61,7 +61,7 @@ def read_model(path: Path) -> GgufModel:
     try:
         from gguf import GGUFReader
     except ImportError as e:
-        raise DemoError("the demo needs the package `gguf`: pip install 'rocade[demo]'") from e
+        raise DemoError("the demo needs the package `gguf`: pip install 'gguf>=0.17'") from e
     try:
         reader = GGUFReader(path)
     except (OSError, ValueError) as e:

@@ -107,7 +107,9 @@ def test_without_aiter_or_its_gpu_it_says_so(clean: Path, capsys: pytest.Capture
     assert run() == 1
     assert "amd-aiter is not installed" in capsys.readouterr().err
     assert run(device="cuda:99") == 1
-    assert capsys.readouterr().err.startswith("rocade prebuild-aiter: ")
+    said = capsys.readouterr().err
+    assert said.startswith("rocade prebuild-aiter: no device cuda:99 here (")
+    assert "on a machine with the GPU" in said
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,16 @@ def main(argv: Sequence[str]) -> int:
     try:
         device = torch.device(options.device)
         target = _device.target(device)
+    except (AssertionError, RuntimeError) as error:  # torch's, for a GPU that is not there
+        print(
+            f"rocade prebuild-aiter: no device {options.device} here ({error}); AITER's libraries are built, "
+            "checked and listed on a machine with the GPU and PyTorch for ROCm",
+            file=sys.stderr,
+        )
+        return 1
+    try:
         version = versions.version_in_use()
-    except (AssertionError, RuntimeError) as error:  # AITER's, or torch's for a GPU that is not there
+    except AiterError as error:
         print(f"rocade prebuild-aiter: {error}", file=sys.stderr)
         return 1
     failed = 0
