@@ -146,19 +146,22 @@ def test_no_tile_outside_the_mask_is_visited(target: str) -> None:
     assert result.counters.mfma_cycles * 5 < all_keys.counters.mfma_cycles
 
 
+@both
 @everywhere
-def test_offsets_beyond_32_bits(target: str) -> None:
-    """Pages and rows so far apart that 32-bit offsets would wrap; only rows that exist are accessible."""
-    problem = make([2], [40], heads=(2, 1), page_size=16, causal=True)
-    far = 3 * 2**30  # elements from page to page
+@pytest.mark.parametrize("dim", [0, 1, 2], ids=["page", "row", "head"])
+def test_offsets_beyond_32_bits(target: str, decode: bool, dim: int) -> None:
+    """Pages, rows or heads so far apart that 32-bit offsets would wrap; only what exists is accessible."""
+    problem = make([2], [40], heads=(4, 2), page_size=16, causal=True)
+    far = 3 * 2**30  # elements from one to the next
     caches = []
     for cache in (problem.k, problem.v):
-        buffer = emu.SparseBuffer(len(cache) * far * cache.element_size())
-        spread = buffer.torch(cache.dtype, tuple(cache.shape), (far, *cache.stride()[1:]))
+        buffer = emu.SparseBuffer(cache.shape[dim] * far * cache.element_size())
+        strides = [far if d == dim else stride for d, stride in enumerate(cache.stride())]
+        spread = buffer.torch(cache.dtype, tuple(cache.shape), tuple(strides))
         spread.copy_(cache)
         caches.append(spread)
     problem.k, problem.v = caches
-    check(problem, target, decode=True)
+    check(problem, target, decode)
 
 
 @everywhere
