@@ -193,8 +193,8 @@ def build(target: Path, isa_name: str, objects: Path) -> Compiler:
 def _explain(failures: Sequence[str]) -> str:
     tried = "\n".join(failures) or "no compiler was found"
     return (
-        "the emulator's core is missing and could not be built. Either install a wheel that holds it (pip "
-        "install --only-binary rocade-emulator rocade-emulator), or give it a C++20 compiler: g++ >= 12, "
+        "the emulator's core is missing and could not be built. Either install a wheel of "
+        "rocade-emulator, which holds it, or give it a C++20 compiler: g++ >= 12, "
         f"clang++ or pip install 'ziglang>=0.17.1' ({_settings.CXX.name} names one). Tried:\n{tried}"
     )
 

@@ -135,6 +135,6 @@ def missing(what: str, compilers: str, tried: Sequence[str]) -> str:
     """The text of a `BuildError`: what is missing, both ways to get it, and a line for each thing tried."""
     lines = "\n".join(tried) or "no compiler was found"
     return (
-        f"{what} is missing and could not be built. Either install a wheel that holds it (pip install "
-        f"--only-binary rocade-kernels rocade-kernels), or give it a compiler: {compilers}. Tried:\n{lines}"
+        f"{what} is missing and could not be built. Either install a wheel of rocade-kernels that "
+        f"holds it, or give it a compiler: {compilers}. Tried:\n{lines}"
     )
