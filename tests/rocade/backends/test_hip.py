@@ -73,7 +73,9 @@ class Recorder:
         args: Arguments,
         reads: Sequence[object] = (),
         writes: Sequence[object] = (),
+        early: bool = False,
     ) -> None:
+        assert not early  # these kernels do not wait by themselves
         assert (block, lds) == (BLOCKS.get(type(args.block), hip_launch.THREADS), 0)
         self.launches.append(Launch(type(args.block), bytes(args), grid, stream))
         self.memory.append((reads, writes))
